@@ -96,9 +96,9 @@ report model.pt -o report.html
 seal model.pt
 verify model.pt
 verify model.pt --tensor conv1.weight
-verify half.safetensors --against sick.pt
 latest epochs --json
 latest epochs --resumable --verified
+verify half.safetensors --against sick.pt
 seal shards --format openssf
 explain N401
 rules

@@ -75,7 +75,7 @@ def imports(path):
 
 
 def _imports(path):
-    for node, at_once in statements(ast.parse(path.read_text(encoding="utf-8")), True):
+    for node, at_once in import_statements(path):
         if isinstance(node, ast.Import):
             yield from ((alias.name, at_once) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -85,6 +85,13 @@ def _imports(path):
                 yield from ((f"ckptdoctor.{name}", at_once) for name in names)
             elif node.module:
                 yield node.module, at_once
+
+
+@cache
+def import_statements(path):
+    """Those of a file, wherever they stand, and whether each is carried out when the file is imported."""
+    found = statements(ast.parse(path.read_text(encoding="utf-8")), True)
+    return [(node, at_once) for node, at_once in found if isinstance(node, (ast.Import, ast.ImportFrom))]
 
 
 def statements(above, at_once):
@@ -133,7 +140,7 @@ def circles():
 
 def _modules_in(path, named):
     """The modules that a file imports: of a package that it takes names from, those that are modules, or itself."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node, _ in import_statements(path):
         if isinstance(node, ast.ImportFrom) and node.module in named:
             yield from (full if (full := f"{node.module}.{each.name}") in named else node.module for each in node.names)
 
@@ -311,7 +318,7 @@ BEHIND_DOORS = {
     # the makers of checkpoints without a file are nouns of other rooms put together
     "rules/nouns.py": {"checkpoint.state_dicts", "checkpoint.tensor", "checkpoint.weights", "match.comparison"},
     "rendering/samples.py": {"checkpoint.tensor"},
-    # the laws of all examples ask for what no command shows: the request of a command, the objects of a file
+    # the laws of all examples ask for what no command shows: the request of a command, of which they want the plan
     "rules/sick.py": {"cli.fix"},
     "rules/test_printed_commands.py": {"checkpoint.weights"},
     # what rules are made of, given what no reader gives: a note of each kind, a comparison of nothing
@@ -407,7 +414,6 @@ BEHIND_DOORS = {
     "repair/test_fusing_norms.py": {"edits.norms", "prove.norms"},
     "repair/test_merge_adapter.py": {"edits.computing"},
     "repair/test_orthogonal.py": {"computing.proof", "edits.computing", "edits.elements"},
-    "values/test_storage_checks.py": {"examine.integrity"},
     "against/test_formats.py": {"values.ggml_blocks"},
     # edits of whole modules name the tensors of these; what a plan says of an edit that no option asks for
     "edits/applied/test_told.py": {"rendering.fix_json", "rendering.fix_text"},
@@ -446,7 +452,7 @@ def package_modules_of(path):
 
 
 def _package_modules_of(path):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node, _ in import_statements(path):
         if isinstance(node, ast.Import):
             yield from (each.name for each in node.names if each.name.split(".")[0] == "ckptdoctor")
         elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "ckptdoctor":

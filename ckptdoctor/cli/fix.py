@@ -132,7 +132,7 @@ def command(path: str, diff: bool, style: str, color: str, **asked: Any) -> Exit
     from ckptdoctor.converting.fixing import fix
 
     voice = _Voice(path, style, color, diff)
-    request = _request(path, **asked)
+    request = request_of(path, **asked)
     try:
         with drawn(NOTHING_WRITTEN):
             report = fix(request, dry=diff)
@@ -150,7 +150,7 @@ def command(path: str, diff: bool, style: str, color: str, **asked: Any) -> Exit
     return status
 
 
-def _request(
+def request_of(
     path: str,
     select: tuple[str, ...] | None,
     renames: tuple[str, ...],
@@ -162,7 +162,10 @@ def _request(
     error: str | None,
     **asked: Any,
 ) -> FixRequest:
-    """Return the command line; where it names no change at all, the project's configuration says which rules matter."""
+    """Return the request of a command line.
+
+    Where it names no change at all, the project's configuration says which rules matter.
+    """
     with drawn(NOTHING_WRITTEN):
         reference = read_reference(Settings(like=like, model=model, config=config, error=error), path)
     if reference is not None and reference.told:

@@ -114,7 +114,7 @@ def load_error(text: PastedText) -> LoadError | None:
 
 
 def read_keys(text: str, at: int) -> tuple[list[str], bool]:
-    """Return the quoted keys that stand at ``at``, one after the other, and whether the list goes on to its end."""
+    """Return the quoted keys that begin at ``at``, one after the other, and whether the list is complete."""
     opened = _OPEN.match(text, at)
     at = opened.end() if opened is not None else at
     keys: list[str] = []

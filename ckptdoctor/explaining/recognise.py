@@ -51,7 +51,7 @@ def messages() -> tuple[Message, ...]:
 
 @noun
 class _Place:
-    """Where a message stands, before anything is made of it: texts may hold very many."""
+    """Where a message is, before anything is made of it: a text may have very many."""
 
     message: Message
     says: str
@@ -62,11 +62,11 @@ class _Place:
 
 
 def recognised(text: PastedText) -> list[Hit]:
-    """Return every cause that the text names (at most eight), the root first, or [] when it knows no message.
+    """Return every cause that the text names (at most eight), the root first, or [] when no message is recognised.
 
-    Python prints chained exceptions in the order in which they arose, so among messages that name a cause the first
-    is the root, be it of the second ("direct cause") or what the second happened upon ("during handling"). What only
-    warns, or tells of an outcome, comes after those that name a cause.
+    Python prints chained exceptions in the order in which they arose, so among messages that name a cause the first is
+    the root, whether it is the second's "direct cause" or the second arose "during handling" of it. Messages that only
+    warn, or report an outcome, come after those that name a cause.
     """
     found: list[_Place | Hit] = [*_places(text)]
     error = load_error(text)
@@ -138,14 +138,14 @@ def _filled(template: str, groups: dict[str, str]) -> str:
 
 
 def _words(text: PastedText, place: _Place) -> str:
-    """Return the message as it stands there; where a line was broken inside a word, its known part as it is known."""
+    """Return the message as the text has it, or its known wording where a line was broken inside a word."""
     words = text.original(place.start, place.end)
     rest = place.start + len(squeeze(place.says))
     return words if place.says in words else f"{place.says} {text.original(rest, place.end)}".strip()
 
 
 def _belongs(text: PastedText, message: Message, start: int) -> bool:
-    """Return whether the words that must stand near do."""
+    """Return whether the words that must be near it are."""
     wanted = message.near or (message.among if _TRACEBACK in text.squeezed else ())
     if not wanted:
         return True

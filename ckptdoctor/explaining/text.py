@@ -50,7 +50,7 @@ class PastedText:
         return max(bisect_right(self.starts, offset) - 1, 0)
 
     def original(self, start: int, end: int) -> str:
-        """Return what stands between two offsets of ``squeezed``, with its blanks, on one line."""
+        """Return the text between two offsets of ``squeezed``, with its blanks, on one line."""
         if end <= start:
             return ""
         first, last = self.line_at(start), self.line_at(end - 1)
@@ -58,7 +58,7 @@ class PastedText:
         return " ".join(pieces)
 
     def _piece(self, number: int, start: int, end: int) -> str:
-        """Return the part of one line that lies between the two offsets, its blanks as one each."""
+        """Return the part of one line between the two offsets, with each run of blanks as one."""
         at = self.starts[number]
         words = []
         for word in self.lines[number].split():
@@ -102,7 +102,7 @@ def squeeze(text: str) -> str:
 
 
 def cleaned(raw: str) -> PastedText:
-    """Return the text as people mean it. What lies in the middle of more than 16 million characters is left out."""
+    """Return the text as people mean it. Of more than 16 million characters the middle is left out."""
     left_out = max(len(raw) - 2 * _PART, 0)
     if left_out:
         raw = f"{raw[:_PART]}\n{raw[-_PART:]}"

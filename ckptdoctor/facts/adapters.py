@@ -190,7 +190,7 @@ def has_adapters(keys: Iterable[str]) -> bool:
 
 
 def foreign(state_dict: StateDict | None, wanted: Iterable[str]) -> Adapter | None:
-    """Return the adapters in a state dict that is held against a model without any.
+    """Return the adapters in a state dict that is compared with a model without any.
 
     None where layers hold their own weights next to the matrices under their usual names (loralib): then the state dict
     is the model's, with something left over.

@@ -94,9 +94,9 @@ def _is_cpu_state(tensor: Tensor) -> bool:
 
 
 def _place(path: KeyPath) -> KeyPath:
-    """Return the dict that a tensor lies in, through lists.
+    """Return the dict that a tensor is in, through lists.
 
-    The states of all GPUs are a list beside that of the CPU.
+    The states of all GPUs are a list next to that of the CPU.
     """
     place = path[:-1]
     while place and isinstance(path[len(place)], int):

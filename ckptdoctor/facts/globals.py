@@ -258,7 +258,7 @@ class BlockedCause(Enum):
 
 @noun
 class BlockedPlace:
-    """An object, and where it stands in the tree."""
+    """An object, and where it is in the tree."""
 
     path: KeyPath
     node: Node
@@ -388,7 +388,7 @@ def _path(trail: _Trail) -> KeyPath:
 
 
 def outermost(blocked: Iterable[Blocked]) -> list[BlockedPlace]:
-    """Return the places of these names that lie in no other of their places, each once."""
+    """Return the places of these names that are not inside another of their places, each once."""
     places = {place.path: place for each in blocked for place in each.places}
     return [place for path, place in places.items() if not _within(path, places)]
 

@@ -98,9 +98,9 @@ def keys_of(state_dict: StateDict) -> tuple[str, ...]:
 
 
 def mentions(state_dict: StateDict, words: Iterable[str]) -> bool:
-    """Return whether one of the words stands anywhere in the keys.
+    """Return whether one of the words is anywhere in the keys.
 
-    It is a quick answer before they are taken apart one by one.
+    It is a quick check before keys are taken apart one by one.
     """
     _, keys, text = _remembered(state_dict)
     for word in words:
@@ -152,7 +152,7 @@ def without_module(key: str) -> str:
 
 
 def without_tokens(key: str, tokens: frozenset[str]) -> str:
-    """Return the key without these tokens, wherever they stand before the last one."""
+    """Return the key without these tokens, wherever they are before the last one."""
     for token in tokens:
         if token in key:
             break
@@ -168,7 +168,7 @@ def bare(key: str) -> str:
 
 
 def module_led(keys: Iterable[str]) -> list[str]:
-    """Return the keys that begin with ``module.``, whatever other wrapper tokens stand before it."""
+    """Return the keys that begin with ``module.``, whatever other wrapper tokens precede it."""
     return [key for key in keys if key.startswith(_PREFIX) or (MODULE in key and MODULE in leading(key))]
 
 
@@ -261,7 +261,7 @@ class TiedPair:
 
 @cached_by_identity
 def tied_pairs(checkpoint: Checkpoint) -> tuple[TiedPair, ...]:
-    """Return heads that lie beside the only embedding of their shape, without sharing its memory."""
+    """Return heads next to the only embedding of their shape that do not share its memory."""
     return tuple(_tied_pairs(checkpoint))
 
 
@@ -276,7 +276,7 @@ def _tied_pairs(checkpoint: Checkpoint) -> Iterator[TiedPair]:
 
 
 def weights_of_models(checkpoint: Checkpoint) -> Iterator[StateDict]:
-    """Return the weights that a head may stand in."""
+    """Return the weights that may have a head."""
     return (each for each in checkpoint.state_dicts if each.role in (Role.MODEL, Role.EMA))
 
 

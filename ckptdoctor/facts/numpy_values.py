@@ -34,7 +34,7 @@ _CLOCK = {"h": 1, "m": 2, "s": 3}  # numbers of a time of day that are written
 
 
 class NotPlainError(Exception):
-    """The value cannot be said in plain data without loss; the text names what stands in the way."""
+    """The value cannot be expressed in plain data without loss; the text names the obstacle."""
 
 
 @noun
@@ -315,7 +315,7 @@ def _clock(count: int, unit: str, digits: int) -> str:
 
 @noun
 class Held:
-    """The elements of an array, and how they lie."""
+    """The elements of an array, and their order."""
 
     dtype: DType
     shape: tuple[int, ...]

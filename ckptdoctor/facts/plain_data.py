@@ -198,7 +198,7 @@ def plain_forms(tree: Node, places: Iterable[BlockedPlace]) -> PlainForms:
 
 
 def _free(tree: Node, paths: Iterable[KeyPath]) -> set[KeyPath]:
-    """Return those of the paths to which nothing but entries of dicts and lists leads: there a tensor can stand."""
+    """Return the paths to which only entries of dicts and lists lead: a tensor can be there."""
     wanted = {path for path in paths if path}
     ways = {path[:end] for path in wanted for end in range(len(path))}
     found: set[KeyPath] = set()

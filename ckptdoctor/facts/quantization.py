@@ -240,7 +240,7 @@ def _mxfp4(key: str, base: str, tensors: Mapping[str, Described]) -> Layer | Non
 
 
 def _quanto(key: str, prefix: str, tensors: Mapping[str, Described]) -> Layer | None:
-    """Return a weight of quanto: its own parts lie below the weight's name, those of what goes in and out beside it."""
+    """Return a weight of quanto: its own parts are below the weight's name, those of inputs and outputs next to it."""
     weight = prefix[:-1]
     data = next((f"{weight}.{leaf}" for leaf in ("_data", "_data._data") if f"{weight}.{leaf}" in tensors), None)
     if data is None:
@@ -257,7 +257,7 @@ def _quanto(key: str, prefix: str, tensors: Mapping[str, Described]) -> Layer | 
 
 
 def _hqq(key: str, prefix: str, tensors: Mapping[str, Described]) -> Layer | None:
-    """Find codes of HQQ: any parameter may be called so, and only these have a scale and a zero point beside them."""
+    """Find codes of HQQ: any parameter may have that name, but only codes have a scale and a zero point with them."""
     parts = {"weight": key, **_there(tensors, **{name: f"{prefix}{name}" for name in _HQQ})}
     whole = dtype_of(tensors[key]) in ("uint8", "int32") or "nbits" in parts  # codes may be viewed as floats
     return Layer(HQQ, f"{prefix}weight", parts) if whole and {"scale", "zero"} <= parts.keys() else None

@@ -1,7 +1,7 @@
 """Looks next to a local checkpoint: at the names in its folder, and its ``config.json``.
 
-One listing of the folder, and reads with a limit. Links are not followed out of the folder, but for one: the cache of
-``huggingface_hub`` keeps each file as a link to ``../../blobs/`` and its hash.
+One listing of the folder, and reads with a limit. Links are not followed out of the folder, with one exception: the
+cache of ``huggingface_hub`` keeps each file as a link to ``../../blobs/`` and its hash.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REMOTE = regex(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 @noun
 class Sibling:
-    """A file beside the checkpoint (or the checkpoint itself): its size, and when it was written (ns)."""
+    """A file next to the checkpoint (or the checkpoint itself): its size, and when it was written (ns)."""
 
     name: str
     size: int
@@ -63,7 +63,7 @@ class Folder:
     def read(self, name: str) -> str:
         """Return the text of a small file in the folder.
 
-        It is "" for none, one that is too long, and one that is no text.
+        It is "" for a file that is missing, is too long, or is not text.
         """
         return read_small(os.path.join(self.path, name)) if name in self.names else ""
 
@@ -73,7 +73,7 @@ class Folder:
 
 
 def folder_of(path: str) -> Folder:
-    """Return what lies beside the file at ``path`` (in it, where it is a folder).
+    """Return what is next to the file at ``path`` (in it, where it is a folder).
 
     Empty for what is not a local file.
     """
@@ -116,7 +116,7 @@ def blob_of(path: str) -> str:
 def read_small(path: str, *, cut: bool = False) -> str:
     """Return the text of a small local file.
 
-    It is "" for none, one that is no text, and one that is too long, unless it is cut.
+    It is "" for a file that is missing, is not text, or is too long, unless it is cut.
     """
     target = path
     if blob_of(path):
@@ -152,7 +152,7 @@ _SHARD = regex(r"(?:model|pytorch_model)-\d{5}-of-\d{5}\.(?:safetensors|bin)")
 
 @noun
 class Config:
-    """A config beside the weights: its path, its fields, and the line (from 1) on which each of the outer ones is."""
+    """A config next to the weights: its path, its fields, and the line (from 1) of each outer one."""
 
     path: str
     fields: Mapping[str, object]
@@ -224,7 +224,7 @@ def _lines(text: str) -> Iterator[tuple[str, int]]:
 
 
 def says_tied(checkpoint: Checkpoint) -> bool | None:
-    """Return what the ``config.json`` beside the checkpoint says of ``tie_word_embeddings``.
+    """Return what the ``config.json`` next to the checkpoint says about ``tie_word_embeddings``.
 
     It is None where it says nothing.
     """

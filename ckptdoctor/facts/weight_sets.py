@@ -23,7 +23,7 @@ def weight_sets(checkpoint: Checkpoint) -> list[StateDict]:
 
 @cached_by_identity
 def _plain_places(checkpoint: Checkpoint) -> set[KeyPath]:
-    """Return the paths of all dicts and lists that lie in nothing but dicts and lists."""
+    """Return the paths of all dicts and lists that are inside dicts and lists only."""
     found: set[KeyPath] = set()
     stack: list[tuple[KeyPath, Mapping | Sequence]] = []
     if isinstance(checkpoint.tree, (Mapping, Sequence)):

@@ -105,7 +105,7 @@ def _compiled(node: Opaque) -> Node:
 
 
 def outermost_modules(tree: Node) -> Iterator[tuple[KeyPath, Opaque, bool]]:
-    """Yield (path, module, whether only dicts, lists and tuples lead to it) of the modules that lie in no other one."""
+    """Yield (path, module, whether only dicts, lists and tuples lead to it) of modules that are in no other."""
     stack: list[tuple[KeyPath, Node, bool]] = [((), tree, True)]
     while stack:
         path, node, plain = stack.pop()

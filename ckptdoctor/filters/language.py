@@ -73,7 +73,7 @@ class Query:
 
 
 def parse(text: str) -> Query:
-    """Understand a filter. Raises UsageError with a sentence for a word that makes no sense."""
+    """Return the query for the text of a filter. Raises UsageError with a sentence for an invalid word."""
     return Query(tuple(_terms(text)))
 
 
@@ -88,7 +88,7 @@ def _terms(text: str) -> Iterator[Term]:
 
 
 def _asked(word: str) -> tuple[str, str]:
-    """Return the field that a word names, and what stands behind its colon; ("", "") where it names none."""
+    """Return the field that a word names, and what follows its colon; ("", "") where it does not name one."""
     field, colon, value = word.replace('"', "").partition(":")
     known = colon and not word.startswith('"') and field.lower() in _EXAMPLES
     return (field.lower(), value) if known else ("", "")

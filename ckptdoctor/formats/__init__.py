@@ -242,7 +242,7 @@ def named_in(source: Source) -> tuple[Aside, ...]:
 
 
 def _unreadable(container: Container) -> CkptDoctorError:
-    """Return why a container cannot be read: it is damaged, or it is something else."""
+    """Return why a container cannot be read: it is damaged, or it is not a checkpoint."""
     for note in container.notes:
         if note.kind in _DAMAGE or note.kind is NoteKind.TRUNCATED:
             kind = TruncatedError if note.kind is NoteKind.TRUNCATED else DamagedError

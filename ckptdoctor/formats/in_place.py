@@ -30,7 +30,7 @@ def write_in_place(wanted: Wanted, source: Source, stated: Iterable[tuple[int, b
 
 
 def _replaced(wanted: Wanted, source: Source) -> Iterator[Patch]:
-    """Yield the bytes of storages that are not those that stand in their places."""
+    """Yield the bytes of storages that differ from those in the file."""
     for storage in wanted.original.storages:
         if storage.extent is None or storage.key not in wanted.stored:
             continue

@@ -71,7 +71,7 @@ def of_records(source: Source, records: Iterable[Record]) -> tuple[Aside, ...]:
 
 
 def of_texts(texts: Iterable[tuple[int, bytes]], where: str = "") -> tuple[Aside, ...]:
-    """Return what texts name that are pickles themselves, or may be, each with where it stands."""
+    """Return what strings name that are pickles themselves, or may be, each with its offset."""
     search = Search()
     search.texts(texts, where)
     return tuple(search.found)

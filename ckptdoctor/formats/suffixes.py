@@ -138,10 +138,10 @@ _OTHERS = {"NumPy archive": (".npz",), "NumPy array": (".npy",), "pickle": (".pk
 
 
 def unwrapped_path(container: Container) -> str | None:
-    """Return where the inside of a packed file goes: beside it, under its name without what says how it was packed.
+    """Return where the inside of a packed file goes: next to it, under its name without what says how it was packed.
 
-    Only its own name counts, or the one that the person gave (``weights.zip/epoch_9.pt``), and none that the file
-    holds: those could be anything. None where it is not packed.
+    Only its own name counts, or the one that the person gave (``weights.zip/epoch_9.pt``), and not names inside of the
+    file, which could be anything. None where it is not packed.
     """
     wrapped = next((note for note in container.notes if note.kind is NoteKind.ARCHIVE_WRAPPED), None)
     if wrapped is None:

@@ -32,9 +32,9 @@ class Archive:
     notes: tuple[Note, ...]
 
     def folder(self, *names: str) -> str | None:
-        """Return the first folder, with its slash, in which all of these records lie ("" for none).
+        """Return the first folder, with its slash, in which all of these records are ("" for the top).
 
-        It is None where none does.
+        It is None where there is no such folder.
         """
         for record in self.records:
             if record.name == names[0] or record.name.endswith(f"/{names[0]}"):
@@ -134,7 +134,7 @@ class RecordStorages:
 
 
 def is_whole(source: Source, record: Record) -> bool:
-    """Return whether the data of a record lies in the file, in a form that can be read."""
+    """Return whether the data of a record is in the file, in a form that can be read."""
     try:
         check_readable(record)
     except DamagedError:

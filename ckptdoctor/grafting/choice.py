@@ -96,7 +96,7 @@ class Choice:
         return made
 
     def _give_up(self, users: Mapping[str, list[KeyPath]]) -> None:
-        """A tensor is healed whole or not at all, and so is all that lies in its storages."""
+        """Leave out tensors that cannot be replaced completely, and with each of them everything in its storages."""
         stays = True
         while stays:
             stays = False

@@ -53,7 +53,7 @@ class _Opened:
 
     @property
     def side(self) -> Side:
-        """What of it is held against the other."""
+        """The part of it that is compared with the other."""
         return Side(self.path, self.checkpoint, self.root)
 
 

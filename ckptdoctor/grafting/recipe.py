@@ -49,7 +49,7 @@ def heal(source: Source, storage: Storage, patches: Sequence[Patch], damage: Dam
 def grafted(checkpoint: Checkpoint, source: Source, healed: Iterable[Healed]) -> Wanted:
     """Return the same contents with other bytes in storages.
 
-    Every other storage that lies in the file holds what it has.
+    Every other storage in the file keeps its bytes.
     """
     stored = kept(checkpoint)
     for each in healed:

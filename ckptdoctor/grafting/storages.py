@@ -1,4 +1,4 @@
-"""Makes the new bytes of storages: the elements of the other copy's tensors, as they lie in the damaged file."""
+"""Makes the new bytes of storages: the elements of the other copy's tensors, in the order of the damaged file."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Views:
                 self.on.setdefault(one.storage.key, []).append(View(tensor.path, one, other))
 
     def whole(self, storage: Storage) -> list[Patch]:
-        """Return all of a storage anew. Raises RefusedError where some of its bytes cannot be known."""
+        """Return new bytes for all of a storage. Raises RefusedError where some of them cannot be known."""
         views = self.on[storage.key]
         lacking = next((view.path for view in views if view.donor is None), None)
         if lacking is not None:
@@ -107,7 +107,7 @@ class Views:
         return patches
 
     def _made(self, views: Sequence[View]) -> list[Patch]:
-        """Return the elements of the donors of these views, in the order in which they lie in the storage."""
+        """Return the elements of the donors of these views, in their order in the storage."""
         groups: dict[object, list[View]] = {}
         for view in views:
             if view.mine.numel:

@@ -87,7 +87,7 @@ def load(path: str | os.PathLike[str], *, strict: bool = True, framework: Litera
 
 
 def load_part(checkpoint: Checkpoint, source: Source, place: KeyPath, framework: Literal["pt", "np"] = "pt") -> Any:
-    """Return what lies at one place of a checkpoint that was read from ``source``; see ``load``, strictly."""
+    """Return what is at one place of a checkpoint that was read from ``source``, as ``load`` does with ``strict``."""
     require_own_values(checkpoint)
     require_sound(checkpoint, source, place)
     builder = _Builder(_maker(framework, StorageReader(checkpoint, source)), strict=True)
@@ -165,7 +165,7 @@ class _Builder:
             return self._fault(error, node.subclass or node.rebuild, state)
 
     def _fault(self, error: DamagedError, kind: str, state: dict[str, Any]) -> Inert:
-        """Return the stand-in for something damaged, where that is wanted."""
+        """Return a placeholder for something damaged, where the caller asks for one."""
         if self._strict:
             raise error
         self.damaged.append(error.message)

@@ -22,9 +22,9 @@ _ENDS = NoteKind.TRAILING_BYTES
 
 
 def faults_of(checkpoint: Checkpoint, source: Source, root: KeyPath = ROOT) -> Iterator[Note]:
-    """Yield the notes that keep a checkpoint, or what lies below ``root``, from being what was saved.
+    """Yield the notes according to which a checkpoint, or the part below ``root``, is not what was saved.
 
-    Bytes that are missing are none of them: whoever makes a tensor of them says so.
+    Missing bytes are not among them: the code that makes a tensor of them reports it.
     """
     for note in checkpoint.notes:
         if not concerns(note, root):

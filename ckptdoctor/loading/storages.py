@@ -41,7 +41,7 @@ class StorageReader:
         return self._made[storage.key]
 
     def held(self, values: memoryview) -> memoryview:
-        """Return a copy of what stands in the pickle; the same object is copied once, so that ties stay ties."""
+        """Return a copy of what is in the pickle; the same object is copied once, so that ties stay ties."""
         key = f"held {id(values)}"  # never the key of a storage
         if key not in self._made:
             self._made[key] = memoryview(bytearray(values))
@@ -133,7 +133,7 @@ _GAP = 1 << 20
 
 
 class _Run(NamedTuple):
-    """Bytes that are fetched together, and how many storages lie in them."""
+    """Bytes that are fetched together, and how many storages are in them."""
 
     start: int
     stop: int

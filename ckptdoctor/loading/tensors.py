@@ -106,7 +106,7 @@ class TensorMaker(ABC):
 
     @abstractmethod
     def _dressed(self, tensor: Tensor, made: Any) -> Any:
-        """Return the same values with the conj and neg bits, and what else the library keeps beside them."""
+        """Return the same values with the conj and neg bits, and anything else that the library keeps with them."""
 
     @abstractmethod
     def _empty(self, tensor: Tensor) -> Any:
@@ -130,7 +130,7 @@ class TensorMaker(ABC):
 
     @abstractmethod
     def size(self, sizes: Sequence[Any]) -> tuple[int, ...]:
-        """Return a torch.Size. Raises TypeError, ValueError or RuntimeError for sizes that are no numbers."""
+        """Return a torch.Size. Raises TypeError, ValueError or RuntimeError for sizes that are not numbers."""
 
     @abstractmethod
     def dtype(self, name: str) -> Any:

@@ -22,15 +22,14 @@ if TYPE_CHECKING:
 
 @noun(eq=False)
 class Alignment:
-    """Keys (under the names that ``here`` gives them) against a reference. ``parameters`` are the elements that fit.
+    """Keys (under the names that ``here`` gives them) and a reference. ``parameters`` counts the elements that fit.
 
-    ``tied`` are wanted names, not here, of tensors that are here under another name (wanted name → that one): they are
-    missing as well, unless what loads the file ties them itself. ``twins`` are the other way round: keys here that the
-    target does not tell, though its model may have them, each with the key that fits of the very same tensor; they are
-    not unexpected. ``spared`` are keys that are wanted, and not missed
-    though there is no tensor of that name: what is tied by itself, and extra state that is no tensor. ``others`` are
-    the extra states here that are not tensors; ``extra_missing`` and ``extra_unexpected`` are extra states that are no
-    tensors, either.
+    ``tied`` are expected names, not here, of tensors that are here under another name (expected name → that one): they
+    are missing as well, unless what loads the file ties them itself. ``twins`` are the reverse: keys here that the
+    target does not name, though its model may have them, each with the fitting key of the very same tensor; they are
+    not unexpected. ``spared`` are expected keys that do not count as missing although there is no tensor of that name:
+    what ties itself, and extra state that is not a tensor. ``others`` are the extra states here that are not tensors;
+    ``extra_missing`` and ``extra_unexpected`` are the missing and unexpected ones of that kind.
     """
 
     here: Mapping[str, Tensor]
@@ -49,7 +48,7 @@ class Alignment:
 
     @property
     def covered(self) -> int:
-        """How many of the wanted keys are no trouble."""
+        """How many of the expected keys are fine."""
         return len(self.fits) + len(self.spared)
 
 
@@ -86,7 +85,7 @@ class Comparison:
 
     @property
     def path(self) -> KeyPath:
-        """Where the compared state dict lies."""
+        """Where the compared state dict is."""
         return self.state_dict.path if self.state_dict is not None else ROOT
 
     @property

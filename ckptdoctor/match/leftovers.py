@@ -230,5 +230,5 @@ def _profiled(comparison: Comparison) -> set[int]:
 
 
 def _is_adapter_part(key: str) -> bool:
-    """Return whether a key is an adapter's, or one of the two states of a layer that was trained beside one."""
+    """Return whether a key is an adapter's, or one of the two states of a layer that was trained together with one."""
     return adapters.part_of(key) is not None or adapters.copy_of(key) is not None or f".{adapters.ORIGINAL}." in key

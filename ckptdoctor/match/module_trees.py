@@ -46,7 +46,7 @@ class ModuleNode:
         return node
 
     def top(self) -> ModuleNode:
-        """Return what this one is alone in, the other way round."""
+        """Return the outermost module whose only content is this one: the reverse."""
         node = self
         while node.parent is not None and node.parent.parent is not None and len(node.parent.children) == 1:
             node = node.parent
@@ -245,7 +245,7 @@ class _Scope:
         return node.tokens[len(self._outer.there.tokens) :]
 
     def _by_place(self, group: _Group) -> Nodes:
-        """Return parts that stand beside parts that are known to belong together."""
+        """Return parts that are next to parts that are known to belong together."""
         here: dict[ModuleNode, list[ModuleNode]] = defaultdict(list)
         for node in group.here[: _FEW + 1]:
             around = node.outside()
@@ -318,7 +318,7 @@ def _by_family(group: _Group) -> Nodes:
 def _families(
     nodes: Sequence[ModuleNode],
 ) -> dict[frozenset[tuple[int, ...]], dict[tuple[int, ...], ModuleNode] | None]:
-    """Return parts whose names are the same but for numbers, by these numbers.
+    """Return parts whose names differ only in numbers, by these numbers.
 
     It is None where others have the same ones.
     """
@@ -356,7 +356,7 @@ class _Numbered:
 
 
 def _numbered(nodes: Sequence[ModuleNode]) -> _Numbered | None:
-    """Return parts whose paths are the same but for numbers, or None where they are not."""
+    """Return parts whose paths differ only in numbers, or None where they differ otherwise."""
     if len({_template(node.tokens) for node in nodes}) != 1:
         return None
     digits = [_DIGITS.findall(".".join(node.tokens)) for node in nodes]

@@ -22,8 +22,8 @@ class Move:
     """What the rule ``code`` does to keys: ``names`` are those that change, under the names that earlier steps gave.
 
     ``pattern`` is the change in a few words for people, such as ``gamma → weight``. ``sure`` is false where names and
-    shapes would allow another assignment, too. ``kin`` is false where an old name and its new one are not the same but
-    for their spelling, so that only the amount of keys that fit speaks for them.
+    shapes would allow another assignment, too. ``kin`` is false where an old name and its new one differ in more than
+    spelling, so that the only evidence is the number of keys that fit.
     """
 
     code: str
@@ -118,9 +118,9 @@ def _without_collisions(names: dict[str, str], here: Here) -> dict[str, str]:
 def _stays(key: str, tensor: Tensor, wanted: Wanted) -> bool:
     """Return whether the key has the name that it should have.
 
-    Its shape is right, or right but for how the elements lie.
+    Its shape is right, or differs only in the order of elements.
 
-    A transposed matrix, or one with dimensions of size 1 too many, is the tensor that its name says.
+    A transposed matrix, or one with dimensions of size 1 too many, is still the tensor that its name says.
     """
     expected = wanted.get(key)
     if expected is None:

@@ -70,7 +70,7 @@ def _parts(node: object, path: KeyPath, wanted: dict[str, tuple[int, ...]]) -> I
 
 
 def _has_rival(node: Mapping, below: dict[str, list[tuple[KeyPath, Tensor]]]) -> bool:
-    """Return whether something beside the parts has the keys and shapes of one of them: an average, a teacher."""
+    """Return whether something next to the parts has the keys and shapes of one of them: an average, a teacher."""
     forms = {_form(tensors) for tensors in below.values()}
     others = [(part, each) for part, each in node.entries if part not in below and isinstance(each, Mapping)]
     for part, each in others:
@@ -85,7 +85,7 @@ def _form(tensors: list[tuple[KeyPath, Tensor]]) -> Form:
 
 
 def _below(node: object, path: KeyPath) -> Iterator[tuple[KeyPath, Tensor]]:
-    """Yield every tensor below that only texts lead to; what else there is, is no part of a model."""
+    """Yield every tensor below that only string keys lead to; nothing else is part of a model."""
     stack: list[tuple[KeyPath, object]] = [(path, node)]
     while stack:
         path, node = stack.pop()

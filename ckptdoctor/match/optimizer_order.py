@@ -55,7 +55,7 @@ class Remap:
 
 
 def own_target(checkpoint: Checkpoint, model: StateDict) -> Target:
-    """Return the order of the weights beside the optimizer. Raises NoRemapError where they have none."""
+    """Return the order of the weights next to the optimizer. Raises NoRemapError where they do not have one."""
     here = tuple(candidates(model))
     order = tuple([each.key for each in here])
     if not ordered(here) and len(here) > 1:
@@ -317,7 +317,7 @@ def _placed(optimizer: SavedOptimizer, here: Sequence[Candidate]) -> list[str] |
 
 
 class _Index:
-    """Where parameters of each shape stand in the order of the model."""
+    """Where parameters of each shape are in the order of the model."""
 
     def __init__(self, here: Sequence[Candidate]) -> None:
         self._length = len(here)

@@ -216,9 +216,9 @@ def explained_by_quantization(comparison: Comparison) -> Explained:
 
 
 def packed(comparison: Comparison) -> frozenset[str]:
-    """Return keys whose numbers are no weights yet, so that casting them would be wrong.
+    """Return keys whose numbers are not weights yet, so that casting them would be wrong.
 
-    Nobody else speaks of their dtype.
+    No rule reports their dtype.
     """
     here = [layer.key for layer in unfit(comparison).here]
     return frozenset([*here, *[layer.key for layer in unfit_of(comparison).layers]])

@@ -118,7 +118,7 @@ def _of_target(comparison: Comparison, pairs: Sequence[tuple[str, str]]) -> Riva
 
 
 def _groups(pairs: Sequence[tuple[str, str]]) -> dict[str, dict[str, str]]:
-    """Return the pairs by what stands before the tokens that both names end with; at least the last token is left."""
+    """Return the pairs by what precedes the tokens that both names end with; at least the last token is left."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for old, new in pairs:
         ours, theirs = old.split("."), new.split(".")
@@ -169,7 +169,7 @@ def _is_left(key: str, shape: tuple[int, ...], left: Mapping[str, Tensor] | Mapp
 
 
 def _told_apart(lead: str, other: str, new: set[str]) -> bool:
-    """Return whether names tell that it is the first: ``enc`` for ``encoder``, beside some other part."""
+    """Return whether names show that it is the first and not the other: ``enc`` for ``encoder``."""
     if len(new) != 1:
         return False
     tokens = tuple(next(iter(new)).split(".")[:-1])

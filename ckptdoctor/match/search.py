@@ -120,7 +120,7 @@ class _Chain:
 
 
 class _Told:
-    """What the parts themselves tell of the gap at first: worked out once, and held against what is inferred."""
+    """What the parts themselves show about the gap at first: worked out once, and compared with what is inferred."""
 
     def __init__(self, first: Gap) -> None:
         self._first = first
@@ -193,7 +193,7 @@ def _find(here: Here, wanted: Wanted, proposals: Sequence[Proposal], steps: int)
 
 
 def _chain(here: Here, wanted: Wanted, proposals: Sequence[Proposal], steps: int, kin: bool = False) -> _Chain:
-    """Return the best proposals one after another; ``kin``: only those that keep names but for their spelling."""
+    """Return the best proposals one after another; ``kin``: only those that change no more than spelling."""
     found: list[Move] = []
     now = here
     open_at_first = len(gap(here, wanted).open)
@@ -303,7 +303,7 @@ def _moved_in_part(here: Here, wanted: Wanted, names: Mapping[str, str]) -> set[
 
 
 def _number(key: str, one: List) -> int | None:
-    """Return the number of a key in a list, or None where it is no member."""
+    """Return the number of a key in a list, or None where it is not a member."""
     return next((number for lead, number, rest in _places(key) if (lead, rest) == one[:2]), None)
 
 
@@ -318,7 +318,7 @@ def _members(keys: Here | Wanted, lists: set[List]) -> dict[List, dict[int, str]
 
 
 def _places(key: str) -> Iterator[tuple[str, int, str]]:
-    """Yield (what stands before, the number, what follows) for the numbers of a key, inside names as well."""
+    """Yield (what precedes it, the number, what follows it) for the numbers of a key, inside names as well."""
     for place, found in enumerate(_DIGITS.finditer(key)):
         if place < _PLACES and len(found[0]) <= _LONG:
             yield key[: found.start()], int(found[0]), key[found.end() :]
@@ -342,9 +342,9 @@ def _as_a_whole(pairs: Mapping[int, int | None], goals: set[int], same: bool) ->
 
 
 def _lone(wanted: Wanted, names: Mapping[str, str]) -> set[str]:
-    """Return keys of a single module that gets the name of another one, which may be no other head.
+    """Return keys of single modules that get an unlike name, so that they may be a different head.
 
-    Its shapes say so where no other module has them, and other parts were renamed throughout.
+    Shapes rule that out where no other module has them, and other parts were renamed throughout.
     """
     groups: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for key, new in names.items():

@@ -55,7 +55,7 @@ class _Finish:
 
 
 class _Whole:
-    """The arguments and the call of a tensor as they stood in the stream, to be written behind its callee."""
+    """The arguments and the call of a tensor as they were in the stream, to be written after its callee."""
 
     __slots__ = ("node", "raw")
 
@@ -125,9 +125,9 @@ class _Writer:
         return value is None or (isinstance(value, PickleNode) and self.owners.get(value.memo) is value)
 
     def kept(self, folded: FoldedTensor) -> bytes | None:
-        """Return the arguments and the call of a tensor as they stand in the stream.
+        """Return the arguments and the call of a tensor as they are in the stream.
 
-        It is None when they do not fit any more.
+        It is None when they no longer fit.
         """
         form = folded.form
         if folded.opened:
@@ -169,7 +169,7 @@ class _Writer:
 def encode(pickle: Pickle) -> bytes:
     """Return the bytes of the pickle, from its first opcode to STOP.
 
-    Frames are kept, or made anew where an edit moved them.
+    Frames are kept, or made again where an edit moved them.
 
     Raises UnprovenError when a memo entry that was given to two values would be needed for both at once.
     """
@@ -286,7 +286,7 @@ def _step(w: _Writer, step: Mutation) -> None:
 
 
 def _pairs(w: _Writer, task: _Pairs) -> None:
-    """Write the entries of a dict: tensors that stand in the stream as they did at once, others one by one."""
+    """Write the entries of a dict: tensors that are unchanged in the stream all at once, others one by one."""
     at = task.at if w.framed or w.memoize else _tensors(w, task.values, task.at)
     if at < len(task.values):
         if at + 2 < len(task.values):
@@ -442,7 +442,7 @@ def _as_before(chunks: list[bytes], frames: list[tuple[int, int]]) -> bytes | No
 
 
 def _anew(chunks: list[bytes]) -> bytes:
-    """Return the stream in frames of about 64 KiB; the first instruction is PROTO and stands before them."""
+    """Return the stream in frames of about 64 KiB; the first instruction is PROTO and precedes them."""
     out = chunks[:1]
     frame: list[bytes] = []
     size = 0

@@ -39,9 +39,9 @@ _SHORT = b"\0\0\0"  # the upper bytes of the length of a text
 class Pattern:
     """Entries of which the same bytes are in the stream, except for names and memo indices.
 
-    ``function`` is the GET of what is called; the others are, as they are there: the GETs, the integers, the opcodes
-    of size and stride (with whether each is stored in the memo), and of a device tag that is no GET its text. ``count``
-    are the memo entries that the tensor stores.
+    ``function`` is the GET of what is called; the others are, as they are there: the GETs, the integers, the opcodes of
+    size and stride (with whether each is stored in the memo), and the text of a device tag that is not a GET. ``count``
+    is the number of memo entries that the tensor stores.
     """
 
     __slots__ = (
@@ -100,9 +100,9 @@ class Entries:
         self._last: Pattern | None = None
 
     def read(self, at: int, index: int, limit: int) -> tuple[Pattern, bytes, bytes, int] | None:
-        """Return the entry at ``at``, with its names and where it ends, or None for anything else that may stand there.
+        """Return the entry at ``at``, with its names and where it ends, or None for anything else.
 
-        Its memo indices must be ``index`` and those behind it, and it must end before ``limit``.
+        Its memo indices must be ``index`` and those that follow, and it must end before ``limit``.
         """
         last = self._last
         pattern = None if last is None else last.following

@@ -60,7 +60,7 @@ _GLOBAL = regex(rb"[ci][A-Za-z_][\w.]{0,99}\n[A-Za-z_][\w.]{0,99}\n")
 
 
 def texts_of(data: bytes, pickle: Pickle) -> list[tuple[int, bytes]]:
-    """Return the texts of a decoded pickle that are pickles themselves, or may be, each with where it stands."""
+    """Return the strings of a decoded pickle that are pickles themselves, or may be, each with its offset."""
     if not _may_hold_pickles(data, pickle):
         return []
     texts = Texts()
@@ -85,10 +85,10 @@ def _may_hold_pickles(data: bytes, pickle: Pickle) -> bool:
 
 
 def _is_number(data: bytes, at: int) -> bool:
-    """Return whether the bytes are no protocol but those of a number: of 640, 896 and 2,622,080, for instance.
+    """Return whether the bytes are those of a number, such as 640, 896 or 2,622,080, and not a protocol.
 
-    Sizes of tensors are such numbers, and so are indices of the memo where there are some 300,000 tensors. No text that
-    is looked at has one of these opcodes right before its first byte, where its length stands, unless it is short.
+    Sizes of tensors are such numbers, and so are indices of the memo where there are some 300,000 tensors. No string
+    that is looked at has one of these opcodes directly before its first byte, where its length is, unless it is short.
     """
     return data[at - 1] in _NUMBERED and data[at - 2] not in _SHORT
 
@@ -124,7 +124,7 @@ class Texts:
         self._room = MOST_KEPT
 
     def handlers(self, usual: tuple[Handler, ...] = HANDLERS) -> tuple[Handler, ...]:
-        """Return the same handlers, with those of texts looking at what stands in them."""
+        """Return the same handlers, with those of strings looking at what is in them."""
         table = list(usual)
         for code, width in _BYTES.items():
             table[code] = self._of_bytes(usual[code], width)

@@ -31,7 +31,7 @@ _NODES = 10
 
 
 def take_tensor(m: Machine, at: int) -> int:
-    """Read arguments and call of a tensor whose function lies on the stack; 0 when the bytes are anything else."""
+    """Read arguments and call of a tensor whose function is on the stack; 0 when the bytes are anything else."""
     match = TENSOR.match(m.data, at, m.limit)
     if match is None or m.sparse or m.protocol < 2 or not m.stack:
         return 0
@@ -69,9 +69,9 @@ def count_tensors(m: Machine, form: Form, count: int, tensors: int) -> None:
 
 
 def form_of(m: Machine, said: tuple[bytes, ...]) -> Form | None:
-    """Return the form of a tensor of which these bytes stand in the stream, the same one for all that are alike.
+    """Return the form of a tensor that has these bytes in the stream, the same one for all that are alike.
 
-    They are its integers, size, stride and flag, and where its device tag and the rest is fetched. None where a
+    They are its integers, size, stride and flag, and where its device tag and the rest are fetched from. None where a
     pickler would not write it so.
     """
     form = m.forms.get(said)

@@ -67,7 +67,7 @@ class _Bytes:
 
 
 def require_elements(elements: Elements, places: Mapping[str, Extent], place: Extent) -> None:
-    """Raise WriteError unless the bytes at ``place`` are the elements; ``places`` says where their sources lie."""
+    """Raise WriteError unless the bytes at ``place`` are the elements; ``places`` says where their sources are."""
     if place.length != nbytes(elements):
         raise WriteError("A storage of the output has a wrong length; it was discarded.")
     with ExitStack() as stack:

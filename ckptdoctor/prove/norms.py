@@ -109,7 +109,7 @@ def _sigma(weights: Normed, chunks: Chunks, u: Sequence[float], v: Sequence[floa
 
 
 def _product(weights: Normed, dim: int, chunks: Chunks, v: Sequence[float]) -> list[float]:
-    """Return ``W·v``, run by run in the order in which they lie."""
+    """Return ``W·v``, run by run in the order of the file."""
     channels, inner = _channels(weights.shape, dim)
     found = [0.0] * channels
     at = 0

@@ -34,7 +34,7 @@ _EVERY = 0.1  # seconds
 
 @noun
 class Direct:
-    """Elements that are views of files, and where the storages lie that they name."""
+    """Elements that are views of files, and where the storages are that they name."""
 
     elements: Elements
     places: Mapping[str, Extent]
@@ -64,7 +64,7 @@ def prove(files: Mapping[str, str], output: str, wanted: Wanted, recipe: Recipe)
 
     Raises WriteError for anything unexpected.
 
-    ``files`` are the paths under which the files of the container lie, by their names; ``output`` is what it will be.
+    ``files`` are the current paths of the container's files, by name; ``output`` is its final path.
     """
     with read_back():
         written = _reopened(files, output)
@@ -121,10 +121,11 @@ def _untouched(
 
 def _stored(wanted: Wanted, known: Container[str]) -> Iterator[tuple[str, Stored]]:
     """Yield what the storages hold, by their keys, as far as that is told; those that are ``known`` are not."""
+    left = [each for each in wanted.contents.storages if each.key not in known]
+    if not left:  # as of nearly every repair
+        return
     originals, new = {each.key: each for each in wanted.original.storages}, new_storages(wanted)
-    for storage in wanted.contents.storages:
-        if storage.key in known:
-            continue
+    for storage in left:
         key, old = storage.key, originals.get(storage.key)
         if key in wanted.stored:
             yield key, wanted.stored[key]
@@ -189,11 +190,11 @@ def _as_it_lies(tensor: Tensor, swapped: bool, stack: ExitStack) -> Direct | Non
 
 
 def _extent(storage: Storage, stack: ExitStack, unpacked: bool) -> Extent | None:
-    """Return where the storage lies as it is.
+    """Return where the storage is, as it is.
 
-    One that does so nowhere comes into a temporary file, and is proven there.
+    One that is nowhere in that form is written to a temporary file, and proven there.
 
-    That is a new one, of which tensors are cut out, and one that is deflated if it is to be ``unpacked``.
+    That is a new one, from which tensors are cut out, and a compressed one if it is to be ``unpacked``.
     """
     if not isinstance(storage, NewStorage) and not (storage.compressed and unpacked):
         return None if storage.compressed else storage.extent
@@ -320,12 +321,15 @@ def trace(wanted: Wanted, written: Checkpoint, recipe: Recipe) -> Proof:
     """
     pairs, copied = storage_pairs(wanted.contents, written), CopiedRanges(recipe)
     _require_bytes(written, wanted, pairs, copied)
-    by_place = {each.extent.offset: each for each in wanted.original.storages if each.extent is not None}
-    keys: list[str] = []
-    for storage in written.storages:
+    unviewed = [each for each in written.storages if each.key not in pairs]  # hardly ever any
+    by_place: dict[int, Storage] = {}
+    if unviewed:
+        by_place = {each.extent.offset: each for each in wanted.original.storages if each.extent is not None}
+    keys = [*pairs.values()]
+    for storage in unviewed:
         extent = storage.extent
-        if storage.key in pairs or extent is None or not extent.length:
-            keys.append(pairs.get(storage.key, storage.key))
+        if extent is None or not extent.length:
+            keys.append(storage.key)
             continue
         source = copied.source(extent.offset)
         old = by_place.get(source) if source is not None else None

@@ -14,7 +14,7 @@ _HARMLESS = r"\?(?:download|versionId|raw|dl)(?:=[\w.-]*)?"
 
 
 def is_address(path: str) -> bool:
-    """Return whether ``path`` is no path of a local file, but says over which protocol bytes are fetched."""
+    """Return whether ``path`` is not a local path, but names the protocol by which bytes are fetched."""
     return "://" in path and re.match(_SCHEME, path) is not None
 
 

@@ -128,7 +128,7 @@ class FilesystemFolder(_Place):
 
 
 def _why(error: Exception) -> str:
-    """Return what a library says, without the addresses in it: the one that was asked for stands in front of it."""
+    """Return a library's message without the addresses in it: the one that was asked for is put in front of it."""
     said = re.sub(r"""(?:\s*:)?\s*["'<(]*\b\w+://\S+""", "", " ".join(str(error).split()))[:200]
     return said.strip(" .:") or type(error).__name__
 

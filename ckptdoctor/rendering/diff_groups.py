@@ -316,7 +316,7 @@ def order(tensor: Tensor) -> str:
 
 
 def _lies(tensor: Tensor, dimensions: tuple[int, ...]) -> bool:
-    """Return whether elements have no gaps in the order of these dimensions, from the slowest to the fastest."""
+    """Return whether the elements are without gaps, in this order of dimensions, from the slowest to the fastest."""
     wanted = contiguous_stride(tuple([tensor.shape[each] for each in dimensions]))
     return all(
         tensor.shape[each] == 1 or tensor.stride[each] == want for each, want in zip(dimensions, wanted, strict=True)

@@ -98,7 +98,7 @@ def figures(numbers: Numbers) -> tuple[str, str, str, str]:
 
 
 def _odd(found: Difference) -> Iterator[str]:
-    """Yield where values are NaN on one side only: no figure above counts them."""
+    """Yield values that are NaN on one side only: no figure above counts them."""
     told = [
         f"  NaN in {escape(abridged(pair.name))}: {numbers.nan_a:,} in A, {numbers.nan_b:,} in B"
         for pair in found.pairs

@@ -23,7 +23,7 @@ _WORDS = 240  # characters of a message that are quoted
 def as_text(
     explained: Explanation, documented: Collection[str], paint: Paint | None = None, width: int | None = None
 ) -> str:
-    """Return the root first, the others as remarks. ``documented`` are the codes that have a page of their own."""
+    """Return the root first, the others as notes. ``documented`` are the codes that have a page of their own."""
     return "\n".join(_lines(explained, documented, paint or Paint(), width))
 
 

@@ -46,7 +46,7 @@ def _told(split: Sequence[Sequence[str]]) -> int:
 
 
 def _tokens(kind: _Kind) -> Renamed:
-    """Return the tokens that change and no others, with ``*`` for what stands before and behind."""
+    """Return the tokens that change and no others, with ``*`` for what precedes and follows them."""
     start, end, _, before, after = kind
     old, new = (".".join([*["*"] * bool(start), *side, *["*"] * bool(end)]) for side in (before, after))
     return old, new
@@ -91,7 +91,7 @@ def _exact(group: list[_Split]) -> Iterator[tuple[str, str, int]]:
 
 
 def _is_numbered(tokens: Sequence[str]) -> bool:
-    """Return whether they are alike but for the number at their ends."""
+    """Return whether they differ only in the numbers at their ends."""
     return len({token.rstrip("0123456789") for token in tokens}) == 1
 
 

@@ -227,7 +227,7 @@ class ArtifactPlaces:
             yield {"fullyQualifiedName": member, "kind": "resource"}
 
     def _tensor(self, key: KeyPath) -> _Object:
-        """Return the bytes of a tensor, where they lie in the file as they are."""
+        """Return the bytes of a tensor, where they are in the file unchanged."""
         tensor = self._tensors.get(key)
         storage = tensor.storage if tensor is not None else None
         if tensor is None or storage is None or storage.extent is None or tensor.chunks or tensor.parts:

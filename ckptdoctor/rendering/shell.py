@@ -1,4 +1,4 @@
-"""Quotes commands so that they can be copied into a shell as they stand, whatever the path is called."""
+"""Quotes commands so that they can be copied into a shell as they are, whatever the path is called."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def _kind(node: Node) -> str:
 
 
 def _rows(top: Branch, depth: int) -> Iterator[tuple[str, ...]]:
-    """Yield rows: name, tensors or shape, elements, bytes, remark. Levels with nothing but one level are joined."""
+    """Yield rows: name, tensors or shape, elements, bytes, note. Levels with nothing but one level are joined."""
     stack: list[tuple[Branch | tuple[str, Node], int, str]] = [(top, depth, top.name)]
     while stack:
         item, level, name = stack.pop()
@@ -151,7 +151,7 @@ def _leaf(indent: str, name: str, node: Node) -> tuple[str, ...]:
 
 
 def _facts(tensor: Tensor) -> tuple[str, str, str, str]:
-    """Return shape, dtype, bytes, and the remark: device tag, then what is unusual."""
+    """Return shape, dtype, bytes, and the note: device tag, then what is unusual."""
     kind = tensor.subclass or ("Parameter" if tensor.is_parameter else "")
     layout = tensor.layout if tensor.layout != "strided" else ""
     remark = "  ".join(escape(text) for text in (tensor.device, layout, kind) if text)

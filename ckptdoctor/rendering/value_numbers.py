@@ -89,7 +89,7 @@ class Total:
 
 
 def totals(values: Iterable[tuple[str, TensorValues]]) -> dict[str, Total]:
-    """Return the totals by dtype, or what else is next to the values."""
+    """Return the figures of all values with the same name, by that name."""
     found: dict[str, Total] = {}
     for name, each in values:
         found.setdefault(name, Total()).add(each)

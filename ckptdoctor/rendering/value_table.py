@@ -104,7 +104,7 @@ def _rows(values: Values, order: str | None, width: int | None, paint: Paint, pl
 
 
 def _is_headed(rows: Sequence[_Row], width: int | None) -> bool:
-    """Return whether tensors stand below the name of what they belong to: several, or one whose name would not fit."""
+    """Return whether tensors are listed below the name of their module: several, or one whose name would not fit."""
     long = width is not None and len(rows[0].full) > _SHORT_KEY
     return rows[0].group != "" and (len(rows) > 1 or long)
 

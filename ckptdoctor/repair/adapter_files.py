@@ -37,7 +37,7 @@ class Wanted:
 
 
 def read_wanted(text: str) -> Wanted:
-    """Return what the option says. Raises UsageError for what makes no sense."""
+    """Return what the option says. Raises UsageError for an invalid value."""
     path, *words = text.split(",")
     if path.startswith(("alpha=", "name=")) or path == "rslora":
         path, words = "", [path, *words]
@@ -98,7 +98,7 @@ class Donor:
         return tuple(self.by_module)
 
     def view(self, tensor: Tensor) -> View:
-        """Return what a tensor shows of its file. Raises RefusedError where it does not lie there plainly."""
+        """Return the view of the file that a tensor is. Raises RefusedError where the file does not simply hold it."""
         storage = tensor.storage
         if (
             storage is None
@@ -117,7 +117,7 @@ class Donor:
 
 
 def donor_in(checkpoint: Checkpoint, state_dict: StateDict, wanted: Wanted) -> Donor:
-    """Return the adapter that lies in the checkpoint beside its base. Raises RefusedError."""
+    """Return the adapter that is in the checkpoint next to its base. Raises RefusedError."""
     config = None if not wanted.path else _config(wanted.path)
     if wanted.path and not wanted.path.endswith(".json") and _file(wanted.path):
         raise RefusedError(
@@ -251,7 +251,7 @@ def _require_base(base: Checkpoint, strength: Strength, wanted: Wanted) -> None:
 
 
 def _names_of(path: str) -> Iterator[str]:
-    """Yield what the base is called: by the config beside it, and by the hub's cache."""
+    """Yield the names of the base: from the config next to it, and from the hub's cache."""
     config = read_config(folder_of(path), "config.json")
     name = config.fields.get("_name_or_path") if config is not None else None
     if isinstance(name, str) and name:

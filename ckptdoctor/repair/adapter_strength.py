@@ -68,7 +68,7 @@ class Strength:
 
 
 def strength_of(fields: Mapping[str, object], source: str) -> Strength:
-    """Return what an ``adapter_config.json`` with these fields says. Raises RefusedError for what is no plain sum."""
+    """Return what an ``adapter_config.json`` with these fields says. Raises RefusedError unless it is a plain sum."""
     method = fields.get("peft_type")
     if method not in (LORA, IA3):
         raise RefusedError(f"{source} describes a {method!r} adapter: ckptdoctor merges only LoRA and IA3.")
@@ -94,7 +94,7 @@ def strength_of(fields: Mapping[str, object], source: str) -> Strength:
 
 
 def _names(said: object) -> tuple[str, ...] | None:
-    """Return names of modules, which peft holds against the ends of names; a text is a regular expression."""
+    """Return names of modules, which peft compares with the ends of names; a string is a regular expression."""
     plain = isinstance(said, list) and all(isinstance(each, str) for each in said)
     return tuple(said) if plain and isinstance(said, list) else None
 

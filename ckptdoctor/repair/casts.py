@@ -95,7 +95,7 @@ def lost(
 def _narrowed(
     original: Checkpoint, after: Checkpoint, made: Mapping[str, Elements], edit: Cast
 ) -> Iterator[tuple[str, tuple[Converted, dict[str, Place]]]]:
-    """Yield the first tensor of each storage that the edit narrows: its numbers, and where their bytes lie."""
+    """Yield the first tensor of each storage that the edit narrows: its numbers, and where their bytes are."""
     storages = {storage.key: storage for storage in original.storages}
     wanted, met = set(edit.paths), set()
     shown = {} if formats.is_written(original.format) else kept_pieces(after.tensors, made)
@@ -138,7 +138,7 @@ def _converted(elements: Elements | None) -> Converted | None:
 def _viewed(holds: Converted, pieces: Iterable[Piece]) -> Converted:
     """Return the numbers in these ranges of the new storage.
 
-    The head of an array of NumPy, which lies in it too, is none.
+    The header of a NumPy array, which is in it too, is not a number.
     """
     counts = [(start // holds.width, length // holds.width) for start, length in pieces]
     if sum([count for _, count in counts]) == prod(holds.shape):

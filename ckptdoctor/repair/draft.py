@@ -33,7 +33,7 @@ class Draft:
 
     @property
     def index(self) -> str | None:
-        """The name of the index that is written anew, where one is."""
+        """The name of the index that is written again, where there is one."""
         return next((each.name for each in self.edits if isinstance(each, WriteIndex)), None)
 
     @property

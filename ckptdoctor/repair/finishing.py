@@ -121,7 +121,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _arranging(request: FixRequest, attempt: Try) -> Iterator[str]:
-    """Yield the layouts in which experts and fused projections may lie: which one it is, only their code base tells."""
+    """Yield the layouts that experts and fused projections may have: only their code base shows which one it is."""
     if request.reference is None:
         return
     known = shapes(compare(attempt(replace(request, unsafe=False)).checkpoint, request.reference))

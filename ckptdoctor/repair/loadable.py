@@ -89,7 +89,7 @@ def _roundabout(path: str, checkpoint: Checkpoint, refused: str) -> NextStep:
 
 
 def _converts(path: str, checkpoint: Checkpoint) -> bool:
-    """Return whether --weights-only-safe makes torch load the file: it is tried, but for the writing."""
+    """Return whether --weights-only-safe makes torch load the file: the repair is tried, and nothing is written."""
     try:
         edits = weights_only_edits(checkpoint)
         if not edits or blocked_globals(apply(checkpoint, edits)):

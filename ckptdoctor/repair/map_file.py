@@ -71,9 +71,9 @@ def write(path: str, name_map: NameMap) -> None:
 
 
 def read(path: str) -> NameMap:
-    """Return the map in a file, its marks as they stand.
+    """Return the map in a file, with its marks.
 
-    Raises UnreadableError, or UsageError for a file that is none.
+    Raises UnreadableError, or UsageError for a file that is not a map.
     """
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -123,7 +123,7 @@ def _marked(mark: Mark) -> Value:
 
 
 def _given(path: str, old: str, value: object) -> Given:
-    """Return what JSON says of a key. Raises UsageError for what is no name."""
+    """Return what JSON says about a key. Raises UsageError for a value that is not a name."""
     transposed, form = False, None
     if isinstance(value, dict):
         transposed = value.get(_TRANSPOSED) is True
@@ -142,7 +142,7 @@ def _given(path: str, old: str, value: object) -> Given:
 
 
 def _form(path: str, old: str, value: dict[str, object]) -> Form | None:
-    """Return the order that values get. Raises UsageError for what is no list of sizes."""
+    """Return the order that values get. Raises UsageError for a value that is not a list of sizes."""
     found = []
     for name in (_AXES, _VIEW, _SHAPE):
         sizes = value.get(name, [])

@@ -149,9 +149,9 @@ def _rescaled(layer: _Layer, donor: Donor, turned: bool) -> Iterator[Compute]:
 
 
 def _scales_outputs(layer: _Layer, vector: Tensor, turned: bool, strength: Strength) -> bool:
-    """Return whether the vector has a factor for each output: a linear layer's stands upright then.
+    """Return whether the vector has a factor for each output: a linear layer's is then a column.
 
-    A convolution's never does, and where that has groups, the sizes do not tell: the config has to.
+    A convolution's never is, and with groups the sizes do not show it: the config has to.
     """
     if len(layer.weight.shape) < 2:
         raise RefusedError(
@@ -189,7 +189,7 @@ def _turned(layers: Sequence[_Layer], strength: Strength) -> bool:
 
 
 def _shows(layer: _Layer) -> Iterator[bool]:
-    """Yield nothing for a square matrix, and for what is no linear layer."""
+    """Yield nothing for a square matrix, and for a layer that is not linear."""
     shape = layer.weight.shape
     if len(shape) != 2 or shape[0] == shape[1] or "lora_embedding_A" in layer.parts:
         return

@@ -53,12 +53,12 @@ class Plan:
 
     ``wanted`` is what the output must hold. ``recipe`` says how to write it in the container of the original; it is
     None where there is nothing to repair, and where that container is read but not written. ``left`` are the findings
-    of the rules that were to be fixed for which no fix is in the plan: there is none, or it is unsafe.
-    ``index`` is the name of the index that is written anew, where the checkpoint is a folder: the output is that index.
-    Planning took so many ``seconds``: a cast is measured first.
-    ``next`` is what to do with the original where there is nothing to repair. ``converts`` is the container that the
-    output's name asks for, where the original's is another: what is wanted is written in that one. ``file`` is where
-    the original's bytes are: itself, what it was unpacked into, or a folder.
+    of the rules that were to be fixed for which no fix is in the plan: there is none, or it is unsafe. ``index`` is the
+    name of the index that is written again, where the checkpoint is a folder: the output is that index. Planning took
+    so many ``seconds``: a cast is measured first. ``next`` is what to do with the original where there is nothing to
+    repair. ``converts`` is the container that the output's name asks for, where the original's is another: what is
+    wanted is written in that one. ``file`` is where the original's bytes are: itself, what it was unpacked into, or a
+    folder.
     """
 
     request: FixRequest
@@ -155,7 +155,7 @@ def plan(request: FixRequest) -> Plan:
 
 
 def _unpack(draft: Draft, container: Container) -> None:
-    """Take what fits as it is out of the archive that it is packed in; what is written anew is not packed anyway."""
+    """Take a checkpoint that fits as it is out of the archive that it is packed in; new output is never packed."""
     for finding in () if draft.steps else container_findings(container, all_rules()):
         if finding.code == "C102" and finding.fix is not None:
             draft.add(finding.code, finding.name, finding.fix.title, finding.fix.safety, finding.fix.edits)

@@ -129,7 +129,7 @@ def _findings(container: Container, written: Checkpoint) -> Iterator[Finding]:
 
 
 def _places(checkpoint: Checkpoint) -> Iterator[tuple[str, object]]:
-    """Yield what each tensor is, and where its bytes lie."""
+    """Yield what each tensor is, and where its bytes are."""
     for tensor in checkpoint.tensors:
         yield in_full(tensor.path), _place(tensor)
 

@@ -148,14 +148,14 @@ def into_a_new_folder(request: FixRequest, flat: bool) -> FixRequest:
 
 
 def draft_path(path: str) -> str:
-    """Return where the draft map of a file goes: beside it."""
+    """Return where the draft map of a file goes: next to it."""
     return f"{os.path.splitext(path.rstrip('/'))[0]}.map.json"
 
 
 def substitution(text: str) -> Substitution:
     """Return ``REGEX=REPL``, taken apart at the last ``=``.
 
-    Raises UsageError, with the position of what makes no sense.
+    Raises UsageError, with the position of the mistake.
     """
     expression, sign, replacement = text.rpartition("=")
     if not sign or not expression:
@@ -184,7 +184,7 @@ def cast_target(text: str) -> str:
 def index_path(request: FixRequest, name: str) -> str:
     """Return where a new index of the folder goes.
 
-    It is beside the old one under another name, with ``force`` in its place.
+    It goes next to the old one under another name, or with ``force`` in its place.
     """
     if request.output is not None:
         return os.path.join(request.output, name) if os.path.isdir(request.output) else request.output

@@ -61,7 +61,7 @@ def add_options(draft: Draft, request: FixRequest) -> None:
 
 
 def add_last_options(draft: Draft, request: FixRequest) -> None:
-    """Add the steps of the options that apply after that: parameters are numbered anew, and weights are cast."""
+    """Add the steps of the options that apply after that: parameters are renumbered, and weights are cast."""
     if request.remap_optimizer:
         edits = tuple(_remap_edits(draft.checkpoint, request.reference, request.unsafe))
         draft.add("--remap-optimizer", "", "renumber the parameters of optimizers", Safety.SAFE, edits)
@@ -201,7 +201,7 @@ def _some(edits: list[Edit]) -> list[Edit]:
 
 
 def _weights(checkpoint: Checkpoint) -> Iterator[tuple[StateDict, list[str]]]:
-    """Yield the state dicts whose keys name parameters, with the keys that do (not "epoch" beside them)."""
+    """Yield the state dicts whose keys name parameters, with the keys that do (not "epoch" next to them)."""
     for state_dict in weights_among(checkpoint.state_dicts):
         parameters = [key for key in state_dict.others if "." in key or key.endswith("_extra_state")]
         yield state_dict, [*state_dict.keys, *parameters]
@@ -279,7 +279,7 @@ _NAMES = re.compile(
 def slim_edits(checkpoint: Checkpoint) -> list[Edit]:
     """Return the edits that leave out what only resuming needs.
 
-    Raises RefusedError where there are no weights beside it.
+    Raises RefusedError where there are no weights next to it.
     """
     if not any(each.role in WEIGHTS for each in checkpoint.state_dicts):
         raise RefusedError("--slim keeps only the weights, and this file has none: it serves only to resume training.")
@@ -322,7 +322,7 @@ def _outermost(tree: Node, paths: list[KeyPath], kept: set[KeyPath]) -> tuple[Ke
 
 
 def _parts(tree: Node, around: set[KeyPath]) -> dict[KeyPath, list[Part]]:
-    """Return what lies directly in the lists and dicts at these paths, all of whose parents are among them."""
+    """Return what is directly in the lists and dicts at these paths, all of whose parents are among them."""
     found: dict[KeyPath, list[Part]] = {}
     stack: list[tuple[KeyPath, Node]] = [((), tree)]
     while stack:
@@ -338,7 +338,7 @@ def _parts(tree: Node, around: set[KeyPath]) -> dict[KeyPath, list[Part]]:
 
 
 def in_its_place(reference: Reference, checkpoint: Checkpoint) -> Reference:
-    """Return the reference for weights that stay where they are, beside their optimizer."""
+    """Return the reference for weights that stay where they are, next to their optimizer."""
     return replace(reference, root=compare(checkpoint, reference).path)
 
 

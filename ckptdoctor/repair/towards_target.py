@@ -127,7 +127,7 @@ def fit_to_reference(draft: Draft, source: Source, request: FixRequest, rules: t
 
 
 def _put_together(draft: Draft, reference: Reference) -> None:
-    """Make one flat state dict of the parts of the target, where they lie in dicts of their own."""
+    """Make one flat state dict of the parts of the target, where they are in dicts of their own."""
     parts = parts_for(draft.checkpoint, reference)
     if parts is not None:
         title = "put the parts of the model together, by the names along the path"
@@ -283,7 +283,7 @@ def _ranges(found: Fused, layout: str, heads: int | None) -> dict[str, Ranges]:
 
 
 def _arrange_experts(draft: Draft, request: FixRequest, reference: Reference) -> bool:
-    """Stack or unbind experts whose slices lie as was stated; whether there were any."""
+    """Stack or unbind experts whose slices have the stated layout; return whether there were any."""
     if request.expert_layout is None:
         return False
     edits = edits_for(compare(draft.checkpoint, reference), request.expert_layout == EXPERT_LAYOUTS[1])

@@ -54,7 +54,7 @@ def weights_only_edits(checkpoint: Checkpoint, command: str = "") -> list[Edit]:
 
 
 def _anew(checkpoint: Checkpoint, refused: list[Blocked]) -> list[Edit]:
-    """Return the pickle anew, where torch refuses how it is written: its protocol, or how it makes empty bytes."""
+    """Return the edits that write the pickle again where torch refuses its protocol, or how it makes empty bytes."""
     protocol = pickle_protocol(checkpoint.container) or 0
     if protocol <= _READ and not any(_is_bytes(each) for each in refused):
         return []
@@ -67,9 +67,9 @@ def _is_bytes(blocked: Blocked) -> bool:
 
 
 def _drop_options(checkpoint: Checkpoint, paths: list[KeyPath]) -> str | None:
-    """Return the options that leave out just what stands at these paths.
+    """Return the options that leave out just what is at these paths.
 
-    It is None where there are none, or a tensor would go.
+    It is None where there are none, or a tensor would be left out.
     """
     wanted = list(dict.fromkeys([_entry(checkpoint, path) for path in paths]))
     if len(wanted) > _DROPPED or () in wanted:

@@ -2,7 +2,7 @@
 
 ``DEEP`` are the modules of rules that read what is found in every byte, whatever the file.
 
-Generated: ``python tools/rule_index.py`` writes it from the rules, and a test holds it against them.
+Generated: ``python tools/rule_index.py`` writes it from the rules, and a test compares it with them.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ def more_than_weights(checkpoint: Checkpoint) -> bool:
 
 @_of_contents
 def more_than_tensors(checkpoint: Checkpoint) -> bool:
-    """Return whether there is a value that is no tensor; the attributes of a dict count."""
+    """Return whether there is a value that is not a tensor; the attributes of a dict count."""
     return not is_flat(checkpoint) or getattr(checkpoint.tree, "attributes", None) is not None
 
 
@@ -316,7 +316,7 @@ def has_views(checkpoint: Checkpoint) -> bool:
 
 @_of_contents
 def unusual_strides(checkpoint: Checkpoint) -> bool:
-    """Return whether a tensor is no plain array in C order."""
+    """Return whether a tensor is not a plain array in C order."""
     return not in_c_order(checkpoint)
 
 
@@ -379,7 +379,7 @@ def has_only_versions(checkpoint: Checkpoint) -> bool:
 
 
 def mention(checkpoint: Checkpoint, words: Iterable[str]) -> bool:
-    """Return whether one of the words stands anywhere in the keys of the weights."""
+    """Return whether one of the words is anywhere in the keys of the weights."""
     words = tuple(words)
     return any(each.role in WEIGHTS and mentions(each, words) for each in checkpoint.state_dicts)
 
@@ -398,7 +398,7 @@ def all_shapes(checkpoint: Checkpoint) -> set[tuple[int, ...]]:
 
 @cached_by_identity
 def in_c_order(checkpoint: Checkpoint) -> bool:
-    """Return whether every tensor is a plain array whose elements lie in C order without gaps."""
+    """Return whether every tensor is a plain array whose elements are in C order without gaps."""
     views = {(each.shape, each.stride) for each in checkpoint.tensors}
     return {each.layout for each in checkpoint.tensors} <= {"strided"} and all(
         stride == contiguous_stride(shape) for shape, stride in views

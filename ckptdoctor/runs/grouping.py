@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 
 from ckptdoctor import formats
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
@@ -18,7 +19,7 @@ from ckptdoctor.noun import noun, replace
 from ckptdoctor.remote.addresses import is_address, shown
 from ckptdoctor.runs.listing import Entry, below, entries, is_file, read_small
 from ckptdoctor.runs.step import Key, Numbers, numbers_in
-from ckptdoctor.wording import listed, plural
+from ckptdoctor.wording import listed
 
 _SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors", ".bin", ".pth.tar", ".pt.tar", ".tar")
 
@@ -28,8 +29,12 @@ _FOLDER = re.compile(
     r"[-_=.]?\d+(?:\D.*)?|.*\.ckpt|checkpoint[-_](?:last|latest|best|final)",
     re.IGNORECASE,
 )
-# and folders that only hold checkpoints, or runs
-_HOLDER = re.compile(r"version_(\d+)")
+# the folders of Lightning's fits, and those that only hold checkpoints: of accelerate and torchtitan, and what scripts
+# call them
+_VERSION = re.compile(r"version_(\d+)")
+_HOLDERS = frozenset(
+    {"checkpoint", "checkpoints", "ckpt", "ckpts", "lightning_logs", "snapshots", "saves", "saved_models", "weights"}
+)
 
 # files that are parts of a checkpoint, or belong to a run, and are never a checkpoint by themselves
 _PARTS = re.compile(
@@ -91,16 +96,13 @@ def candidates(run: str) -> tuple[Candidate, ...]:
     names = {each.name for each in found}
     if any(map(_OWN.fullmatch, names)) and not any(map(_RUNS.fullmatch, names)):
         return (_alone(run, folder=True),)
-    groups = _groups(run, found)
+    groups = _groups(found)
     if not groups:
         return (_alone(run, folder=True),) if _is_checkpoint(run) else ()
-    runs = list(dict.fromkeys(_run_of(group) for group in groups))
+    runs = _runs(groups)
     if len(runs) > 1:
-        here = [below(run, each) for each in sorted(runs)]
-        raise UsageError(
-            f"{shown(run)} holds {plural(len(runs), 'run')}, not one. Name one of them: "
-            f"{listed([shown(each) for each in here], _MOST_NAMED)}."
-        )
+        here = [shown(below(run, each)) for each in runs[:_MOST_NAMED]]
+        raise UsageError(f"{shown(run)} holds several runs, not one. Name one of them, such as {listed(here)}.")
     return tuple([each for group in groups.values() for each in group])
 
 
@@ -119,32 +121,45 @@ def _is_checkpoint(path: str) -> bool:
         return False
 
 
-def _run_of(group: str) -> str:
-    """Return the folder of a group without Lightning's version, and what is below that."""
-    steps = group.split("/") if group else []
-    at = next((at for at, step in enumerate(steps) if _HOLDER.fullmatch(step)), None)
-    return "/".join(steps if at is None else steps[:at])
+def _runs(groups: Iterable[str]) -> list[str]:
+    """Return the runs that folders of checkpoints belong to: without Lightning's version, and what only holds them."""
+    found: dict[str, None] = {}
+    for group in groups:
+        steps = group.split("/") if group else []
+        end = next((at for at, step in enumerate(steps) if step in _HOLDERS or _VERSION.fullmatch(step)), len(steps))
+        found["/".join(steps[:end])] = None
+    return list(found)
 
 
-def _groups(run: str, found: list[Entry], prefix: str = "", depth: int = 0) -> dict[str, list[Candidate]]:
-    """Return the candidates by the folder below the run that they are in: the first ones that are met on each way."""
+def _groups(found: list[Entry], prefix: str = "", depth: int = 0) -> dict[str, list[Candidate]]:
+    """Return the candidates by the folder below the run that they are in: those that are met first on each way.
+
+    Folders that only hold checkpoints are looked into in any case, and others where there is nothing above them.
+    """
     group = _in_folder(found, prefix)
-    if group:
-        return {prefix.rstrip("/"): group}
-    groups: dict[str, list[Candidate]] = {}
-    if depth < _DEEPEST:
-        for each in sorted(found, key=lambda entry: entry.name):
-            if each.folder and not each.name.startswith("."):
-                try:
-                    inside = entries(each.path)
-                except UnreadableError:  # not ours to read
-                    continue
-                groups |= _groups(run, inside, f"{prefix}{each.name}/", depth + 1)
+    groups = {prefix.rstrip("/"): group} if group else {}
+    if depth == _DEEPEST:
+        return groups
+    inner = [each for each in found if each.folder and not each.name.startswith(".")]
+    for each in [each for each in inner if each.name in _HOLDERS]:
+        groups |= _inside(each, prefix, depth)
+    if not groups:
+        for each in sorted(inner, key=lambda entry: entry.name):
+            groups |= _inside(each, prefix, depth)
+            if len(_runs(groups)) > _MOST_NAMED:  # more are not asked for
+                break
     return groups
 
 
+def _inside(folder: Entry, prefix: str, depth: int) -> dict[str, list[Candidate]]:
+    try:
+        return _groups(entries(folder.path), f"{prefix}{folder.name}/", depth + 1)
+    except UnreadableError:  # not ours to read
+        return {}
+
+
 def _in_folder(found: list[Entry], prefix: str) -> list[Candidate]:
-    version = next((int(match[1]) for step in prefix.split("/") if (match := _HOLDER.fullmatch(step))), 0)
+    version = next((int(match[1]) for step in prefix.split("/") if (match := _VERSION.fullmatch(step))), 0)
     writing = {each.name.removesuffix(_MARKER) for each in found if each.name.endswith(_MARKER)}
     optimizers: dict[Key, list[str]] = {}
     for each in found:

@@ -46,6 +46,7 @@ _OPTIM_STATES = re.compile(r"\w*zero_pp_rank_(\d+)_mp_rank_(\d+)_optim_states\.p
 _MEGATRON_RANK = re.compile(r"mp_rank_(\d{2,3})(?:_(\d{3}))?(?:_\d{3})?/")
 # folders in the folder of a checkpoint that are checkpoints of their own: of FSDP, of DeepSpeed, of NeMo
 _INNER = re.compile(r"pytorch_model_fsdp_\d+/|optimizer_\d+/|global_step\d+/|pytorch_model(?:_\d+)?/|weights/")
+_MODELS = ("model_optim_rng.pt", "model_rng.pt")
 _WEIGHTS = re.compile(
     r"(?:diffusion_pytorch_|adapter_|pytorch_)?model(?:-\d+-of-\d+)?\.(?:safetensors|bin)(?:\.index\.json)?"
 )
@@ -80,12 +81,27 @@ def parts_of(candidate: Candidate) -> Parts:
         return Parts(kind, names, unfinished=unfinished)
     if kind is Kind.OURS:
         return Parts(kind, names, (below(path, "training.pt"),), optimizer=True)
-    inner = tuple(sorted(each for each in names if _INNER.fullmatch(each) and kind is not Kind.DEEPSPEED))
+    inner = _inner(path, kind, names)
+    if kind in (Kind.TRAINER, Kind.ACCELERATE) and not inner and not any(map(_WEIGHTS.fullmatch, names)):
+        return Parts(kind, names, unfinished="its weights are missing")
     own = kind is not Kind.FOLDER or any(map(_WEIGHTS.fullmatch, names)) or not inner
     paths = [path] if own and not (kind is Kind.TRAINER and inner and not _read_here(names)) else []
     paths += [below(path, each.rstrip("/")) for each in inner]
     optimizer = any(each.startswith(("optimizer", "global_step")) for each in names)
+    if kind is Kind.MEGATRON:  # the distributed optimizer has a file of its own in the folder of each rank
+        rank = next(each for each in sorted(names) if _MEGATRON_RANK.fullmatch(each))
+        optimizer = any("optim" in each.name and each.name not in _MODELS for each in entries(below(path, rank[:-1])))
     return Parts(kind, names, tuple([_as_folder(each) for each in paths]), inner, optimizer=optimizer)
+
+
+def _inner(path: str, kind: Kind, names: frozenset[str]) -> tuple[str, ...]:
+    """Return the folders in a folder that are checkpoints of their own."""
+    found = tuple(sorted(each for each in names if _INNER.fullmatch(each) and kind is not Kind.DEEPSPEED))
+    if found or kind is not Kind.ACCELERATE or any(map(_WEIGHTS.fullmatch, names)):
+        return found
+    # scripts of diffusers save each network into a folder, such as unet, by a hook of accelerate's
+    folders = sorted(each for each in names if each.endswith("/"))
+    return tuple([each for each in folders if any(_WEIGHTS.fullmatch(e.name) for e in entries(below(path, each[:-1])))])
 
 
 def _as_folder(path: str) -> str:

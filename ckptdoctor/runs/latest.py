@@ -152,7 +152,8 @@ class _Looking:
         self._ask_the_last_modified(series)
         while series:
             heads = []
-            for name in list(series):
+            version = max(each[0].version for each in series.values())  # older ones wait until it has nothing left
+            for name in [name for name, each in series.items() if each[0].version == version]:
                 head = series[name][0]
                 if self._contradicts(head) and name not in self._sure:
                     self._ask_all(name, series)
@@ -186,7 +187,9 @@ class _Looking:
     def _ask_the_last_modified(self, series: dict[str, list[Candidate]]) -> None:
         """Open what was modified last: where that is not the newest by name, its name may be wrong."""
         last = max(self.all, key=lambda each: each.modified, default=None)
-        if last is not None and last is not series[last.series][0] and self._contradicts(last):
+        if last is None or last.modified <= series[last.series][0].modified:  # stores know no times of folders
+            return
+        if self._contradicts(last):
             self._ask_all(last.series, series)
 
     def _ask_all(self, name: str, series: dict[str, list[Candidate]]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from collections.abc import Mapping as Texts
 from contextlib import closing
 
 from ckptdoctor.checkpoint import Checkpoint, FileSource, Mapping, Node, Source, Tensor
@@ -155,7 +156,19 @@ def of_contents(checkpoint: Checkpoint) -> Position:
             step = _count(entries[counter]) if counter else None
             epoch = _number(entries[counted]) if counted else None
             return Position(step, epoch, counter in _TOTAL, f"{name}{counter or counted}")
-    return Position()
+    return _of_metadata(checkpoint.metadata or {})
+
+
+# what scripts write into the header of safetensors: kohya's, and counters under their usual names
+_IN_METADATA = (*_TOTAL, *_MAYBE, "ss_steps")
+_COUNTED_IN_METADATA = (*_COUNTED, "ss_epoch")
+
+
+def _of_metadata(metadata: Texts[str, str]) -> Position:
+    said = {name: int(text) for name, text in metadata.items() if text.isascii() and text.isdigit() and len(text) <= 18}
+    step = next((each for each in _IN_METADATA if each in said), "")
+    epoch = next((each for each in _COUNTED_IN_METADATA if each in said), "")
+    return Position(said.get(step), said.get(epoch), step in _TOTAL, step or epoch)
 
 
 def _places(tree: Node) -> Iterator[tuple[str, dict[str, Node]]]:

@@ -14,6 +14,7 @@ from functools import cache
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, Role
 from ckptdoctor.checkpoint import Sequence as Items
+from ckptdoctor.crash import one_line, wants_trace
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.examine.file import check
@@ -137,9 +138,24 @@ def examined(candidate: Candidate) -> Examined:
         return Examined(candidate, Parts(Kind.FILE), (), Position(), error.message)
     if parts.unfinished:
         return Examined(candidate, parts, (), _position(candidate, parts, ()), parts.unfinished)
-    reports = tuple([check(path, _HEADERS) for path in parts.paths])
+    reports = tuple([_checked(path, _HEADERS) for path in parts.paths])
     found = Examined(candidate, parts, reports, _position(candidate, parts, reports))
     return replace(found, trouble=_trouble(reports, _V0) or kinds.missing_ranks(parts, found.checkpoints))
+
+
+def _checked(path: str, settings: Settings) -> FileReport:
+    """Return the report of ``check``. A bug that one file brings out is its error, and the next has its turn."""
+    try:
+        report = check(path, settings)
+    except CkptDoctorError:
+        raise
+    except Exception as error:  # it must not keep a training from the checkpoint before
+        if wants_trace():
+            raise
+        return FileReport(path, None, None, error=one_line(error))
+    if report.interrupted:  # what was not looked at is not intact
+        raise KeyboardInterrupt
+    return report
 
 
 def _position(candidate: Candidate, parts: Parts, reports: Sequence[FileReport]) -> Position:
@@ -199,7 +215,7 @@ def read_deeply(found: Examined) -> Deep:
     wrong = kinds.unlike_their_hashes(found.candidate, found.parts)
     if wrong:
         return Deep(wrong)
-    trouble = _trouble([check(each, _DEEP) for each in found.parts.paths], _V1, _V2)
+    trouble = _trouble([_checked(each, _DEEP) for each in found.parts.paths], _V1, _V2)
     bare = {storage for each in found.checkpoints for storage in _without_checksum(each)}
     if trouble or sealed or found.parts.kind is Kind.OURS or not bare:
         return Deep(trouble)
@@ -232,7 +248,7 @@ def resumable(found: Examined) -> Resumable:
         return Resumable("trainer_state.json is damaged, so it cannot resume")
     beside: list[Checkpoint] = []
     for path in found.candidate.optimizers:
-        report = check(path, _HEADERS)
+        report = _checked(path, _HEADERS)
         trouble = _trouble([report], _V0)
         if trouble:
             return Resumable(f"{os.path.basename(path)}: {trouble}")

@@ -98,7 +98,7 @@ class _Folder:
 
 
 def _why(path: str, error: CkptDoctorError) -> str:
-    """Return why nothing of a file can be saved: what lies there instead, or what is wrong with it."""
+    """Return why nothing of a file can be saved: what it is instead, or what is wrong with it."""
     with formats.opened(path) as (_, container):
         return why(container, error)
 

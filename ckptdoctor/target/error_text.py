@@ -120,9 +120,9 @@ def _unasked(guessed: dict[str, str], here: Mapping[str, Tensor]) -> Iterator[st
 
 
 def _whole_file(error: LoadError, checkpoint: Checkpoint, state_dict: StateDict) -> bool:
-    """Return whether the file was loaded whole, and the state dict lies deeper.
+    """Return whether the file was loaded as a whole, and the state dict is deeper.
 
-    Its own keys are not what is unexpected.
+    Then the unexpected keys are not those of the state dict.
     """
     top = names_at_top(checkpoint)
     return bool(state_dict.path) and bool(top.intersection(error.unexpected)) and not _named(error) & {*state_dict.keys}

@@ -20,7 +20,7 @@ _LONGEST = 256  # bytes of a reference that are read
 
 
 def is_name(text: str) -> bool:
-    """Return whether this can only be meant as ``org/name``, or ``org/name@revision``, and is no path here."""
+    """Return whether this can only be meant as ``org/name`` or ``org/name@revision``, and is not a local path."""
     found = _NAME.fullmatch(text)
     named = found is not None and "/" in found["name"] and ".." not in text and not text.lower().endswith(_FILES)
     return named and not os.path.exists(text)

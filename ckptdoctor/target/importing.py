@@ -125,7 +125,7 @@ class _Definitions(SourceFileLoader):
         self._name = name
 
     def get_code(self, fullname: str) -> CodeType | None:
-        """Return the code, compiled anew: what Python keeps of a file is all of it."""
+        """Return the code, compiled again: what Python caches is the whole file."""
         path = self.get_filename(fullname)
         tree = ast.parse(self.get_data(path), path)
         last = max((at for at, each in enumerate(tree.body) if self._name in _defined(each)), default=None)
@@ -241,7 +241,7 @@ def _run(spec: ModuleSpec, target: NamedTarget) -> ModuleType:
 
 
 def _from_file(target: NamedTarget) -> ModuleType:
-    """Return the file as a module; as part of its package where it lies in one, so that relative imports work."""
+    """Return the file as a module; as part of its package where it is in one, so that relative imports work."""
     path = os.path.abspath(target.module)
     if not os.path.isfile(path):
         raise UsageError(f"{target.module}: no such file, so {'.'.join(target.attributes)} cannot be imported from it.")
@@ -263,7 +263,7 @@ def _from_file(target: NamedTarget) -> ModuleType:
 
 
 def _alone(target: NamedTarget, path: str) -> ModuleType:
-    """Return a file that belongs to no package, run anew. A name that another module has is left to it."""
+    """Return a file outside of packages as a module, run again. A name that another module has is left to it."""
     known = sys.modules.get(target.stem)
     name = target.stem if known is None or getattr(known, "__file__", None) == path else f"_model_{target.stem}"
     spec = importlib.util.spec_from_file_location(name, path)

@@ -63,7 +63,7 @@ def _ties(tensors: Iterable[Tensor]) -> tuple[tuple[str, ...], ...]:
 
 
 def _once(tensors: Iterable[Tensor]) -> bool:
-    """Return whether all of them lie in safetensors files, which hold a tensor under one name only.
+    """Return whether all of them are in safetensors files, which hold a tensor under one name only.
 
     Source: ``safetensors.torch.save_file`` refuses shared memory; its ``save_model`` leaves further names out.
     """

@@ -63,7 +63,7 @@ def from_transformers(text: str, path: str | None = None) -> Reference:
 
 
 def _beside(path: str | None) -> str | None:
-    """Return the config.json beside the file, or in the folder."""
+    """Return the config.json next to the file, or in the folder."""
     if path is None or is_address(path):
         return None
     file = os.path.join(path if os.path.isdir(path) else os.path.dirname(path), NAME)

@@ -14,7 +14,7 @@ from ckptdoctor.trainer.config import MICRO_SHARDS, SAVES, SHOW_WORK, RunConfig
 
 
 def require_choices(config: RunConfig) -> None:
-    """Raise UsageError with the first thing that makes no sense, and what would."""
+    """Raise UsageError with the first invalid choice, and a valid one."""
     for complaint in _complaints(config):
         raise UsageError(complaint)
 

@@ -73,7 +73,7 @@ class RunConfig:
     """How many training images to use (and a fifth of that for the test); None: all."""
 
     def to_json(self) -> str:
-        """Return the settings as JSON, for the processes of a run and for the record beside its checkpoints."""
+        """Return the settings as JSON, for the processes of a run and for the record next to its checkpoints."""
         return json.dumps(asdict(self), indent=2)
 
     @classmethod

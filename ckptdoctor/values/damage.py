@@ -60,9 +60,9 @@ class Integrity:
     """What reading every byte of a checkpoint's storages showed.
 
     ``read`` counts the bytes. ``without_checksum`` counts the storages whose damage could not be seen for certain.
-    ``digest`` is that of the whole file, worked out only where there is a ``promise`` to hold it against. ``twins``
-    are the pairs of ``facts.names`` of which no checksums tell whether they are the same: those that were
-    compared. Where it was broken off, it speaks of the storages that were read to their end, and of nothing else.
+    ``digest`` is that of the whole file, computed only where there is a ``promise`` to compare it with. ``twins`` are
+    the pairs of ``facts.names`` that were compared, because no checksums show whether they are the same. After an
+    interruption it covers only the storages that were read to their end.
     """
 
     checkpoint: Checkpoint

@@ -181,7 +181,7 @@ def _why_not(tensor: Tensor) -> str | None:
 
 
 def _in_memory_order(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    """Both as they lie, where they lie in the same way without gaps, so that nothing has to be put in order."""
+    """Both in memory order, where it is the same for both and without gaps, so that nothing has to be rearranged."""
     if one.stride != other.stride or one.shape != other.shape or one.chunks or other.chunks or is_contiguous(one):
         return one, other
     step = 1

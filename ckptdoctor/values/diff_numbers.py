@@ -155,7 +155,7 @@ def _wide(values: Array, tensor: Tensor, flags: dict[str, object]) -> Array:
 
 
 def _careful(a: Array, b: Array, rounded: bool, tolerance: Tolerance) -> Numbers:
-    """Return the difference in float64, with NaNs and infinities counted: equal ones are no difference."""
+    """Return the difference in float64, with NaNs and infinities counted: equal ones do not differ."""
     nan_a, nan_b = np.isnan(a), np.isnan(b)
     same = (a == b) | (nan_a & nan_b)
     odd = nan_a ^ nan_b

@@ -59,7 +59,7 @@ def _along(values: Array, sizes: Array, picks: Picks, dim: int) -> Extremes:
 
 
 def _median(sizes: Array) -> float:
-    """Return the lower of the two in the middle of those that are no NaN."""
+    """Return the lower of the two middle ones among those that are not NaN."""
     known = sizes[~np.isnan(sizes)]
     return float(np.partition(known, (len(known) - 1) // 2)[(len(known) - 1) // 2]) if len(known) else nan
 
@@ -140,7 +140,7 @@ def spread(size: int, kept: int, runs: int) -> Runs:
 
 
 def index_at(runs: Runs, position: int) -> int:
-    """Return the index that stands at a position of the box."""
+    """Return the index at a position of the box."""
     ends = list(accumulate([len(run) for run in runs]))
     number = bisect_right(ends, position)
     return runs[number][position - (ends[number - 1] if number else 0)]

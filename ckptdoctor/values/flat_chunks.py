@@ -103,7 +103,7 @@ def _require_room(tensor: Tensor) -> None:
 
 
 def _in_memory_order(tensor: Tensor) -> Tensor | None:
-    """Return the elements as one row in their order in memory; None where there are gaps between them."""
+    """Return the elements in memory order, where they are without gaps; None where they are not."""
     step = 1
     dimensions = sorted([pair for pair in zip(tensor.stride, tensor.shape, strict=True) if pair[1] != 1])
     for stride, size in dimensions:
@@ -134,7 +134,7 @@ def _parts(tensor: Tensor) -> int:
 
 
 def _cut(tensor: Tensor, source: TensorBytes, weight: int) -> Strip:
-    """Return the strip of a view with gaps, or with a conj or neg bit: copied box by box, in its order in memory."""
+    """Return a view with gaps, or with a conj or neg bit: copied block by block, in memory order."""
     source.require_unpacked(tensor)
     tensor = _turned(tensor, _outermost_first(tensor))
     details, parts = dict(tensor.details), _parts(tensor)

@@ -19,9 +19,9 @@ def is_counted(dtype: str) -> bool:
 
 
 def extremes_of_counted(chunk: Array, dtype: str) -> tuple[float, float]:
-    """Return the least and the greatest number of a chunk; NaN where one of its numbers may be NaN or infinite.
+    """Return the smallest and the largest number of a chunk; NaN where one of its numbers may be NaN or infinite.
 
-    A byte occurs only if it lies between the extremes, taken for integers with and without a sign. Those of healthy
+    A byte occurs only if it is between the extremes, taken for integers with and without a sign. Those of healthy
     tensors leave no room for NaN or infinity; and they are the extremes of the numbers, in whatever order these are.
     """
     signs = chunk.view(np.int8)

@@ -1,9 +1,9 @@
 """Gives the numbers that blocks of GGUF stand for, by the definition of each format, and how far apart its levels are.
 
-Source: ``dequantize_row_*`` in ``ggml/src/ggml-quants.c`` of llama.cpp; its gguf package is what tests hold this
-against. A block is a run of elements with its scales. ``LEVELS`` lists what can be told here: the formats of one scale
-for 32 elements, and those of 256 elements in groups, whose scales have scales. Formats that choose from long tables of
-vectors (IQ1 to IQ3, TQ) are left out: a tensor in one of them is not compared.
+Source: ``dequantize_row_*`` in ``ggml/src/ggml-quants.c`` of llama.cpp; tests compare this with its gguf package. A
+block is a run of elements with its scales. ``LEVELS`` lists what can be told here: the formats of one scale for 32
+elements, and those of 256 elements in groups, whose scales have scales. Formats that choose from long tables of vectors
+(IQ1 to IQ3, TQ) are left out: a tensor in one of them is not compared.
 """
 
 from __future__ import annotations

@@ -270,7 +270,7 @@ def _columns(cells: int, most: tuple[int, int]) -> int:
 
 
 def _starts(size: int, most: int) -> Array:
-    """Return where each of at most so many cells begins, which are as long as each other but for one index."""
+    """Return where each of at most ``most`` cells begins; their lengths differ by at most one index."""
     cells = min(size, most)
     starts: Array = np.arange(cells, dtype=np.int64) * size // cells
     return starts

@@ -1,7 +1,7 @@
-"""A box of a tensor has some indexes of each dimension: no more bytes are read than lie between them.
+"""A box of a tensor has some indexes of each dimension: only the bytes between them are read.
 
-They are read, never mapped: a file that somebody truncates meanwhile is an error here, and the end of a process that
-has it mapped.
+They are read, never mapped: a file that is truncated meanwhile is an error here, but would end a process that has it
+mapped.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Boxes:
         return made
 
     def _halved(self, tensor: Tensor, box: list[range]) -> Array:
-        """Return the same in two, cut where the elements lie furthest apart."""
+        """Return the same in two halves, cut where the elements are furthest apart."""
         self._work.go_on()
         dim = max(range(len(box)), key=lambda each: (len(box[each]) - 1) * tensor.stride[each])
         middle = len(box[dim]) // 2

@@ -28,9 +28,9 @@ _NEAR = 8 << 20  # a box that spans no more bytes than that is read in one go, w
 
 
 class TensorBytes:
-    """The numbers that threads read from one checkpoint; nothing that was read is kept.
+    """The numbers that threads read from one checkpoint; nothing that is read is kept.
 
-    ``checks`` hear the bytes of storages as they lie.
+    ``checks`` get the bytes of storages in the order of the file.
     """
 
     def __init__(self, checkpoint: Checkpoint, source: Source, checks: StorageChecks | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Publishes a folder of files: complete and verified beside its place first, and then moved there in one step."""
+"""Publishes a folder of files: it is completed and verified next to its place, and then moved there in one step."""
 
 from __future__ import annotations
 

@@ -46,8 +46,8 @@ Segment = Union[Literal, Copy, Generated]
 class Recipe:
     """How to make an output file from the file ``source``, whose permissions it gets, and from others.
 
-    Where the output is a folder, ``name`` is what the file with the tensors is called there, and ``beside`` are the
-    recipes of the others.
+    Where the output is a folder, ``name`` is the name of the file with the tensors, and ``beside`` are the recipes of
+    the other files.
     """
 
     source: str
@@ -74,13 +74,13 @@ class CopiedRanges:
         self._starts = [0, *accumulate(segment.length for segment in recipe.segments)]
 
     def source(self, at: int) -> int | None:
-        """Return the byte of a source that the output's byte ``at`` is a copy of, or None where it was made anew."""
+        """Return the byte of a source that the output's byte ``at`` is a copy of, or None where it is new."""
         index = bisect_right(self._starts, at) - 1
         segment = self._recipe.segments[index] if index < len(self._recipe.segments) else None
         return segment.offset + at - self._starts[index] if isinstance(segment, Copy) else None
 
     def holds(self, at: int, origin: int, length: int) -> bool:
-        """Return whether so many bytes from ``at`` on lie in one range of the recipe's source, from ``origin`` on."""
+        """Return whether ``length`` bytes from ``at`` on are one range of the recipe's source, from ``origin`` on."""
         index = bisect_right(self._starts, at) - 1
         segment = self._recipe.segments[index] if index < len(self._recipe.segments) else None
         if not isinstance(segment, Copy) or segment.file not in (None, self._recipe.source):

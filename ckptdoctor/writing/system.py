@@ -128,7 +128,7 @@ def restore(source: int, target: int) -> None:
 
 
 def _chown(target: int, status: os.stat_result) -> None:
-    """Set the owner, or at least the group: only root gives files away, which is no reason to fail."""
+    """Set the owner, or at least the group: only root can give files away, so that failing to do it is not an error."""
     with contextlib.suppress(OSError):
         os.fchown(target, -1, status.st_gid)
     with contextlib.suppress(OSError):

@@ -68,7 +68,7 @@ def _exists(output: str, is_source: bool) -> str:
 
 
 def temporary_name(target: Target) -> str:
-    """Return a new hidden name beside the target, with its suffix, since some checks look at that."""
+    """Return a new hidden name next to the target, with its suffix, since some checks look at that."""
     stem, suffix = os.path.splitext(os.path.basename(target.path))
     room = 255 - len(os.fsencode(suffix)) - len(MARK) - 20  # file systems allow 255 bytes
     stem = os.fsdecode(os.fsencode(stem)[:room]) if len(os.fsencode(stem)) > room else stem

@@ -30,10 +30,10 @@ _naming = Lock()
 
 @contextmanager
 def temporary_file(target: Target, mode: int = 0o600) -> Iterator[tuple[str, int]]:
-    """Make a new file beside the target: its path, and a descriptor that whoever gets it closes.
+    """Yield a new file next to the target: its path, and a descriptor that the caller closes.
 
-    It is gone afterwards, unless it was moved or has another name, too. Raises OSError, and WriteError where others
-    keep taking it away.
+    It is removed afterwards, unless it was moved or has another name, too. Raises OSError, and WriteError where other
+    processes keep removing it.
     """
     path, holder = _made(target, mode)
     try:
@@ -172,9 +172,9 @@ def _named_so(folder: str) -> list[str]:
 
 
 def _taken(path: str) -> int | None:
-    """Return a descriptor that holds the lock of what lies there.
+    """Return a descriptor that holds the lock of the file at ``path``.
 
-    It is None where another process has it, or nobody can tell.
+    It is None where another process has it, or that cannot be determined.
     """
     try:
         kind = os.lstat(path).st_mode

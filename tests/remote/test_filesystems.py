@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 import ckptdoctor
 from ckptdoctor.errors import UnreadableError, UsageError
 from ckptdoctor.remote import filesystems, open_remote
+from tests.runs.generated import KINDS, Run, Saved, truncated
 
 STATE = {f"layers.{index:04}.weight": torch.full((10_000,), float(index)) for index in range(1_000)}
 
@@ -104,6 +105,28 @@ def test_public_files_need_no_credentials(s3, monkeypatch):
     s3fs.S3FileSystem.clear_instance_cache()
     assert ckptdoctor.check("s3://weights/run/a.safetensors").error is None
     assert "requires credentials" in ckptdoctor.check("s3://weights/run/a.pt").error
+
+
+@pytest.mark.slow
+def test_the_newest_checkpoint_of_a_run(s3, tmp_path):
+    """Folders of a bucket are listed and read where they are, in few requests."""
+    import fsspec
+    import s3fs
+
+    s3fs.S3FileSystem.clear_instance_cache()  # one without credentials is left from before
+    run = Run(tmp_path, "trainer")
+    for step in (100, 200, 300):
+        run.saved.append(Saved(KINDS["trainer"](run, step, None), step))
+    truncated(run, run.saved[-1], None)
+    fsspec.filesystem("s3").put(f"{tmp_path}/", "weights/runs/x/", recursive=True)
+    before = s3().count("HTTP/1.1")
+    found = ckptdoctor.latest("s3://weights/runs/x", resumable=True)
+    assert (found.path, found.step, found.opened) == ("s3://weights/runs/x/checkpoint-200", 200, 2)
+    assert "the file ends after" in found.passed_over[0].reason
+    assert s3().count("HTTP/1.1") - before <= 60
+    assert ckptdoctor.check(f"{found.path}/").error is None
+    with pytest.raises(UnreadableError, match="does not exist"):
+        ckptdoctor.latest("s3://weights/nothing/here")
 
 
 def test_whatever_fsspec_has_a_file_system_for_is_read(tmp_path):

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ckptdoctor.cli.fix import _request as request_of
-from ckptdoctor.cli.fix import command
+from ckptdoctor.cli.fix import command, request_of
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.edits import Fix, Safety

@@ -8,10 +8,14 @@ import os
 import shutil
 
 import pytest
+import safetensors.torch
 import torch
 
 import ckptdoctor
 from ckptdoctor.errors import MissingFileError, UsageError
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.registry import all_rules
+from ckptdoctor.runs.validity import FAULTS
 from tests.commands import run_here
 from tests.runs import generated
 from tests.runs.generated import KINDS, Run, Saved, adam, cut, distributed_bytes, in_torch, saved, weights, write
@@ -64,7 +68,7 @@ def test_several_runs_are_not_one(tmp_path):
     """They are named, and none is chosen."""
     for each in ("a", "b"):
         saves(tmp_path / each, "trainer")
-    with pytest.raises(UsageError, match=r"holds 2 runs, not one.*a.*b"):
+    with pytest.raises(UsageError, match=r"holds several runs, not one.*/a and .*/b\."):
         ckptdoctor.latest(tmp_path)
 
 
@@ -257,3 +261,83 @@ def test_all_of_it_as_json(tmp_path):
     (tmp_path / "empty").mkdir()
     done = run_here("latest", "empty", "--format", "json", cwd=tmp_path)
     assert (done.returncode, json.loads(done.stdout)["path"]) == (1, None)
+
+
+def test_weights_that_are_missing_are_missed(tmp_path):
+    """Whatever else is in the folder of a Trainer or of accelerate."""
+    for kind in ("trainer", "accelerate"):
+        run = saves(tmp_path / kind, kind)
+        (run.saved[1].path / "model.safetensors").unlink()
+        found = ckptdoctor.latest(tmp_path / kind)
+        assert found.path == str(run.saved[0].path)
+        assert list(reasons(found).values()) == ["its weights are missing"]
+
+
+def test_networks_in_folders_of_their_own(tmp_path):
+    """Scripts of diffusers save a folder for each network next to what accelerate saves."""
+    for step in (500, 1000):
+        folder = tmp_path / f"checkpoint-{step}"
+        for network in ("unet", "unet_ema"):
+            write(folder / network / "diffusion_pytorch_model.safetensors", generated.in_safetensors())
+            write(folder / network / "config.json", {})
+        write(folder / "optimizer.bin", in_torch("adam"))
+        write(folder / "random_states_0.pkl", in_torch("states of accelerate"))
+    assert name(ckptdoctor.latest(tmp_path, resumable=True)) == "checkpoint-1000"
+    cut(tmp_path / "checkpoint-1000" / "unet_ema" / "diffusion_pytorch_model.safetensors")
+    assert name(ckptdoctor.latest(tmp_path, resumable=True)) == "checkpoint-500"
+
+
+def test_folders_that_only_hold_checkpoints(tmp_path):
+    """They are looked into, whatever else is next to them."""
+    run = saves(tmp_path, "accelerate")
+    write(tmp_path / "final.pt", in_torch("weights"))
+    write(tmp_path / "epoch_9_samples" / "image.png", b"")
+    found = ckptdoctor.latest(tmp_path, resumable=True)
+    assert found.path == str(run.saved[1].path)
+
+
+def test_steps_in_the_header_of_safetensors(tmp_path):
+    """Scripts write them into its metadata."""
+    for file, step in (("a.safetensors", "300"), ("b.safetensors", "200")):
+        write(tmp_path / file, safetensors.torch.save(weights(), {"format": "pt", "ss_steps": step}))
+    found = ckptdoctor.latest(tmp_path)
+    assert (name(found), found.step, found.step_from) == ("a.safetensors", 300, "ss_steps")
+
+
+def test_what_breaks_us_is_passed_over(tmp_path, monkeypatch):
+    """A bug that one checkpoint brings out does not keep a training from the one before."""
+    run = saves(tmp_path, "lightning")
+
+    def check(path, settings):
+        if path == str(run.saved[1].path):
+            raise RecursionError("too deep")
+        return ckptdoctor.check(path)
+
+    monkeypatch.setattr("ckptdoctor.runs.validity.check", check)
+    found = ckptdoctor.latest(tmp_path)
+    assert found.path == str(run.saved[0].path) and "RecursionError" in found.passed_over[0].reason
+
+
+# rules of damage and missing parts that say ERROR and leave a checkpoint valid all the same, with the reason
+ACCEPTED = {
+    "X802": "slices of tensor parallelism are what such a run resumes from",
+    "X810": "sharded tensors are what such a run resumes from",
+    "X811": "sharded tensors are what such a run resumes from",
+}
+
+
+def test_the_rules_that_make_a_checkpoint_invalid_are_listed():
+    """Every error of the families of damage, shards and values is either listed or accepted with a reason."""
+    listed = {fault.code for fault in FAULTS}
+    errors = {each.code for each in all_rules() if each.severity is Severity.ERROR and each.code[0] in "FXV"}
+    assert errors - listed == set(ACCEPTED)
+    assert listed <= {each.code for each in all_rules()}
+
+
+def test_the_verdict_is_that_of_check(tmp_path):
+    """What is passed over for a rule is passed over for a finding that check reports of the same path."""
+    run = saves(tmp_path, "trainer")
+    cut(run.saved[1].path / "optimizer.pt")
+    reason = reasons(ckptdoctor.latest(tmp_path))["checkpoint-200"]
+    said = [f"{each.message} ({each.code} {each.name})" for each in ckptdoctor.check(run.saved[1].path).findings]
+    assert reason in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,21 +13,29 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from ckptdoctor import formats
-from ckptdoctor.examine.integrity import examine_integrity
-from ckptdoctor.values.damage import HOLE, PAGE, Integrity
+from ckptdoctor.diagnose.selection import Selection
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.examine.file import check
+from ckptdoctor.findings import Finding
+from ckptdoctor.values.damage import HOLE, PAGE
 from ckptdoctor.values.examine import examine_values
 from ckptdoctor.values.flat_chunks import CHUNK
 from ckptdoctor.values.storage_checks import StorageChecks, _has_blank_page
 
 
-def both(path: Path, threads: int) -> tuple[Integrity, Integrity, set[str]]:
-    """Integrity after values were read, and without; and the storages that were not read again."""
+def both(path: Path, threads: int) -> tuple[list[Finding], list[Finding], set[str]]:
+    """What is found of damage where values are read, and where they are not; and the storages that are read once."""
     with formats.opened(str(path)) as (source, container):
         checkpoint = formats.read(source, container)
         checks = StorageChecks()
         examine_values(checkpoint, source, checks=checks, sums=False, threads=threads)
-        sound = checks.sound(checkpoint, source)
-        return examine_integrity(checkpoint, source, sound=sound), examine_integrity(checkpoint, source), set(sound)
+        sound = set(checks.sound(checkpoint, source))
+    with mock.patch("os.sched_getaffinity", return_value=set(range(threads)), create=True):
+        beside = check(str(path), Settings(deep=True, selection=Selection(select=("F", "V651"))))
+        alone = check(str(path), Settings(deep=True, selection=Selection(select=("F",))))
+    assert [each.what for each in beside.readings] == ["checksums", "values"]
+    assert [each.what for each in alone.readings] == ["checksums"]
+    return [each for each in beside.findings if each.code != "V651"], list(alone.findings), sound
 
 
 def _tensors(source: torch.Generator) -> dict[str, torch.Tensor]:
@@ -62,9 +71,8 @@ def test_the_same_is_found(tmp_path, save, holes, threads):
         _blank(path, "w1", 20_000, HOLE)
         _blank(path, "large", 16 * CHUNK * 4 - 2 * PAGE, HOLE + 3 * PAGE)  # where the work of two threads meets
     beside, alone, sound = both(path, threads)
-    assert beside.damage == alone.damage
-    assert len(alone.damage) == 2 * holes
-    assert beside.read == alone.read
+    assert beside == alone
+    assert {key for each in alone for key in each.keys} == ({("w1",), ("large",)} if holes else set())
     # integers without a checksum are never read; a tensor of zeros has one, or is looked at again
     assert len(sound) == (8 if save is torch.save else 6) - 2 * holes
 
@@ -83,8 +91,8 @@ def test_every_flipped_bit_is_seen(tmp_path):
         damaged[storage.extent.offset + int(random.integers(storage.extent.length))] ^= 1 << int(random.integers(8))
         path.write_bytes(damaged)
         beside, alone, sound = both(path, 2)
-        assert beside.damage == alone.damage
-        assert {each.storage.key for each in beside.damage} == {storage.key}
+        assert beside == alone
+        assert [each.location.offset for each in beside] == [storage.extent.offset]
         assert sound == {each.key for each in storages} - {storage.key}
 
 
@@ -104,7 +112,7 @@ def test_storages_of_which_values_show_only_a_part_are_read(tmp_path, view):
     data[storage.extent.offset] ^= 1
     path.write_bytes(data)
     beside, alone, _ = both(path, 2)
-    assert beside.damage == alone.damage != ()
+    assert beside == alone != []
 
 
 @settings(deadline=None, max_examples=200)

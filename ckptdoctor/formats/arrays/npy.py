@@ -52,7 +52,7 @@ def examine(source: Source, head: bytes) -> Container | None:
 
 
 def read(source: Source, container: Container) -> Checkpoint:
-    """Return the array, from its header, or the names in its pickle. Raises DamagedError when these make no sense."""
+    """Return the array, from its header, or the names in its pickle. Raises DamagedError when these are invalid."""
     size = header_size(source.read(0, min(PREFIX, source.size)))
     header = parse(source.read(0, min(size, source.size)))
     storage, notes = _storage(source, header)

@@ -30,7 +30,7 @@ _CODE = regex(r"([<>|=]?)(\?|[a-zA-Z][0-9]{0,9})")
 
 
 class Element(NamedTuple):
-    """An element type that torch has too, and whether its bytes stand the other way round than torch wants them."""
+    """An element type that torch has too, and whether its byte order is the reverse of torch's."""
 
     dtype: DType
     big: bool
@@ -117,7 +117,7 @@ def header_size(prefix: bytes) -> int:
 
 
 def parse(data: bytes) -> Header:
-    """Return the header that ``data`` begins with. Raises DamagedError when it makes no sense."""
+    """Return the header that ``data`` begins with. Raises DamagedError when it is invalid."""
     size = header_size(data[:PREFIX])
     if len(data) < size:
         raise TruncatedError("The array ends within its header.", offset=len(data))
@@ -164,7 +164,7 @@ def opaque(header: Header) -> Opaque:
 
 
 def reason(code: str) -> str:
-    """Return why an array of this type is no tensor, for ``left_out``."""
+    """Return why an array of this type is not a tensor, for ``left_out``."""
     return "arrays of Python objects, which are pickled" if "O" in code else f"arrays of {code or 'nothing'}"
 
 

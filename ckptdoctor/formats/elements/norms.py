@@ -124,7 +124,7 @@ def _lengthen(found: array[float], grid: _Grid, run: int, piece: Sequence[float]
 def _length(before: float, line: Sequence[float]) -> float:
     """Return the norm of all numbers together.
 
-    Unlike ``hypot`` it is NaN where one of them is, even beside infinite ones.
+    Unlike ``hypot`` it is NaN where one of them is, even together with infinite ones.
     """
     length = hypot(before, *line)
     return nan if length == inf and (isnan(before) or any(map(isnan, line))) else length

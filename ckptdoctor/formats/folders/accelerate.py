@@ -35,7 +35,7 @@ _BRANCHES = (
 
 
 def examine(source: Source, head: bytes) -> Container | None:
-    """Return the folder by ``random_states_0.pkl`` beside weights or an optimizer."""
+    """Return the folder by ``random_states_0.pkl`` next to weights or an optimizer."""
     folder = folder_of(source)
     if not any(_RNG.fullmatch(name) for name in folder.names) or "trainer_state.json" in folder.names:
         return None
@@ -59,7 +59,7 @@ def _others(folder: FolderSource) -> Iterator[tuple[str, str]]:
 
 
 def read(source: Source, container: Container) -> Checkpoint:
-    """Return the model under ``model``, and a branch for each file beside it."""
+    """Return the model under ``model``, and a branch for each file next to it."""
     folder = folder_of(source)
     gathering = Gathering(folder)
     entries: list[tuple[Part, Node]] = [*model_branch(gathering)]
@@ -76,5 +76,5 @@ def _random(gathering: Gathering) -> Iterator[tuple[Part, Node]]:
 
 
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """Return how to write the index anew; nothing else is done in place."""
+    """Return how to write a new index; nothing else is done in place."""
     return write_index(wanted, source)

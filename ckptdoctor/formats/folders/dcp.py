@@ -59,7 +59,7 @@ _LONGEST = 1 << 30
 
 
 def examine(source: Source, head: bytes) -> Container | None:
-    """Return the folder by ``.metadata`` and what lies beside it; without ``.metadata`` nothing in it can be found."""
+    """Return the folder by ``.metadata`` and what is next to it; without ``.metadata`` nothing in it can be found."""
     folder = folder_of(source)
     files = [name for name in folder.names if name.endswith(".distcp")]
     if not files and _METADATA not in folder.names:
@@ -248,7 +248,7 @@ class _Pieces:
         return Tensor(path, entry.dtype, sizes, contiguous_stride(sizes), lost, rebuild="torch.distributed.checkpoint")
 
     def _read(self, entry: Entry, item: Item, sizes: Sizes, path: KeyPath) -> Tensor | None:
-        """Return the tensor that was saved there; None, and a note, where it is no tensor like the one described."""
+        """Return the tensor that was saved there; None, and a note, where it is not a tensor like the one described."""
         window = self._window(item)
         if window is None:
             return None

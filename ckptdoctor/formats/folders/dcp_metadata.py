@@ -65,7 +65,7 @@ class Metadata:
 
 
 def read_metadata(data: bytes) -> Metadata:
-    """Return what the pickle says. Raises DamagedError when it is no such record, or breaks off."""
+    """Return what the pickle says. Raises DamagedError when it is not such a record, or breaks off."""
     pickle = decode(data)
     root = attributes(pickle.root)
     if "state_dict_metadata" not in root:

@@ -114,7 +114,7 @@ class Gathering:
         return node
 
     def checkpoint(self, container: Container, tree: Node, metadata: dict[str, str] | None = None) -> Checkpoint:
-        """Return all of it as one checkpoint, and what is named by the files that lie beside it."""
+        """Return all of it as one checkpoint, and what is named by the files next to it."""
         from ckptdoctor.formats.folders.companions import beside
 
         asides, left = beside(self.folder, self.read)
@@ -196,7 +196,7 @@ class Rebased:
         return self._storages.values()
 
     def storage(self, storage: Storage) -> Storage:
-        """Return the storage under a key of its own, where it lies in the file."""
+        """Return the storage under a key of its own, with its place in the file."""
         made = self._storages.get(storage.key)
         if made is None:
             extent = storage.extent
@@ -276,7 +276,7 @@ _CLOSED = " cannot be opened: "  # between the path and the reason, in what ``Fi
 
 
 def why(container: Container, error: CkptDoctorError) -> str:
-    """Return what stands in place of a checkpoint, or what ``error`` says of a damaged one, without the path."""
+    """Return what is there instead of a checkpoint, or what ``error`` says about a damaged one, without the path."""
     if container.readable:
         return _without(container.path, error.message.partition("\n")[0]).rstrip(".")
     told = next((note.message for note in container.notes if note.kind is not NoteKind.WRONG_SUFFIX), "")

@@ -40,7 +40,7 @@ def examine(source: Source, head: bytes) -> Container | None:
 
 
 def _step(folder: FolderSource) -> tuple[str, tuple[str, ...]]:
-    """Return the folder of the iteration that was saved last ("" where the ranks lie here), and the names in it."""
+    """Return the folder of the iteration that was saved last ("" where the ranks are here), and the names in it."""
     if any(map(_RANK.fullmatch, folder.names)):
         return "", folder.names
     try:

@@ -1,4 +1,4 @@
-"""Writes the index of shards anew, from what their headers say."""
+"""Writes a new index of shards, from what their headers say."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _parts(folder: FolderSource, weights: Weights) -> Parts:
 
 
 def _index(folder: FolderSource, name: str, parts: Parts) -> dict[str, object]:
-    """Return the new index: what the old one says beside its table is kept."""
+    """Return the new index: what the old one says in addition to its table is kept."""
     old = _old(folder, name)
     where = {key: files[0] for key, files in parts.holders.items() if isinstance(key, str) and parts.belongs(key)}
     nodes = [parts.entries[file][key] for key, file in where.items()]

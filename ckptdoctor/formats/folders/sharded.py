@@ -40,5 +40,5 @@ def read(source: Source, container: Container) -> Checkpoint:
 
 
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """Return how to write the index anew; nothing else is done in place."""
+    """Return how to write a new index; nothing else is done in place."""
     return write_index(wanted, source)

@@ -41,7 +41,7 @@ def _files(folder: FolderSource) -> list[str]:
 
 
 def read(source: Source, container: Container) -> Checkpoint:
-    """Return the model under ``model``, and a branch for each file beside it."""
+    """Return the model under ``model``, and a branch for each file next to it."""
     folder = folder_of(source)
     gathering = Gathering(folder)
     entries: list[tuple[Part, Node]] = [*model_branch(gathering)]
@@ -64,5 +64,5 @@ def _rng(gathering: Gathering) -> list[tuple[Part, Node]]:
 
 
 def write(wanted: Wanted, source: Source | None) -> Recipe:
-    """Return how to write the index anew; nothing else is done in place."""
+    """Return how to write a new index; nothing else is done in place."""
     return write_index(wanted, source)

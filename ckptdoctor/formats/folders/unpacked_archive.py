@@ -40,7 +40,7 @@ _BESIDE = frozenset({"data/", "version", "byteorder"})
 
 
 def examine(source: Source, head: bytes) -> Container | None:
-    """Return the folder that has ``data.pkl`` beside its records, or whose only folder does."""
+    """Return the folder that has ``data.pkl`` next to its records, or whose only folder does."""
     folder = folder_of(source)
     below = _prefix(folder)
     if below is None:
@@ -53,7 +53,7 @@ def examine(source: Source, head: bytes) -> Container | None:
 
 
 def _prefix(folder: FolderSource) -> tuple[str, tuple[str, ...]] | None:
-    """Return where ``data.pkl`` lies ("" or "archive/"), and the names beside it; None: this is no such folder."""
+    """Return where ``data.pkl`` is ("" or "archive/"), and the names next to it; None: this is not such a folder."""
     if _PICKLE in folder.names:
         return ("", folder.names) if not _BESIDE.isdisjoint(folder.names) else None
     if len(folder.names) != 1 or not folder.names[0].endswith("/"):
@@ -109,7 +109,7 @@ def read(source: Source, container: Container) -> Checkpoint:
 
 
 def _asides(folder: FolderSource, data: bytes, pickle: Pickle, prefix: str) -> tuple[Aside, ...]:
-    """Return what other pickles name: in texts of this one, behind its end, and in files beside the records."""
+    """Return what other pickles name: in strings of this one, after its end, and in files next to the records."""
     name = f"{prefix}{_PICKLE}"
     others, _ = beside(folder, {name}, f"{prefix}data/")
     return (*of_texts(texts_of(data, pickle), name), *behind(Memory(folder.path, data), pickle.end, name), *others)

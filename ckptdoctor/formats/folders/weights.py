@@ -81,7 +81,7 @@ def _indexed(folder: FolderSource, name: str, others: tuple[str, ...], sets: lis
 
 
 def is_model(folder: FolderSource) -> bool:
-    """Return whether something beside the weights says that this is a model's folder."""
+    """Return whether something next to the weights says that this is a model's folder."""
     return not CONFIGS.isdisjoint(folder.names)
 
 
@@ -196,7 +196,7 @@ class Parts:
     # ---- what is odd
 
     def compare(self) -> None:
-        """Hold the index against what the files hold, and the files against each other."""
+        """Compare the index with what the files hold, and the files with each other."""
         twice = [key for key, files in self.holders.items() if len(files) > 1]
         if twice:
             files = sorted({file for key in twice for file in self.holders[key]})
@@ -285,7 +285,7 @@ class Parts:
     # ---- the union
 
     def belongs(self, key: Part) -> bool:
-        """Return whether a right index names the key: not what lies in a file beside those of the index alone."""
+        """Return whether a correct index names the key: not one that is only in files outside of the index."""
         if self.index is None or self.stale or key in self.map:
             return True
         return not self.index.files.keys().isdisjoint(self.holders[key])

@@ -1,1 +1,1 @@
-"""Writes containers anew out of contents that were read from any other: trees of plain values and tensors."""
+"""Writes new containers from contents that were read from any other: trees of plain values and tensors."""

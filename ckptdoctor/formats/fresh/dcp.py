@@ -148,7 +148,7 @@ class Value:
 
 @noun(frozen=False)
 class Flat:
-    """All values of some contents. ``renamed`` are places of keys that were no text."""
+    """All values of some contents. ``renamed`` are places of keys that were not strings."""
 
     values: list[Value] = field(default_factory=list)
     renamed: list[KeyPath] = field(default_factory=list)
@@ -157,7 +157,7 @@ class Flat:
 def flat(tree: Node, root: KeyPath = ()) -> Flat:
     """Return the contents taken apart.
 
-    Raises RefusedError where two values would get one key, and for what is no dict.
+    Raises RefusedError where two values would get one key, and for contents that are not a dict.
     """
     if not isinstance(tree, Mapping):
         raise RefusedError(f"{show_path(root)} is not a dict: a distributed checkpoint holds values by name.")

@@ -22,7 +22,7 @@ _CODES = {2: "H", 4: "I", 8: "Q"}
 
 @noun
 class Place:
-    """Where the bytes of a storage lie, which are asked for by their place in it."""
+    """Where the bytes of a storage are, which are requested by their offset in it."""
 
     storage: Storage
 
@@ -63,7 +63,7 @@ def _stored(storage: Storage, begin: int, length: int) -> Iterator[bytes]:
 
 
 def produced(storage: Storage) -> Iterator[bytes]:
-    """Return all bytes of a storage that does not lie in a file as it is: a new one, or one that is deflated."""
+    """Return all bytes of a storage that is not in a file as it is: a new one, or a compressed one."""
     if not isinstance(storage, NewStorage):
         return inflated(storage)
     return ComputedBytes(storage.holds, {key: Place(each) for key, each in storage.of.items()})()
@@ -122,7 +122,7 @@ def turned(data: Iterator[bytes], turn: int) -> Iterator[bytes]:
 
 
 class _Files:
-    """The files of some places, each opened once; what lies in none as it is goes into a temporary one first."""
+    """The files of some places, each opened once; a storage in none of them is first written to a temporary one."""
 
     def __init__(self, places: Mapping[str, Place]) -> None:
         self._places = places

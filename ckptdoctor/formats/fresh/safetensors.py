@@ -55,7 +55,7 @@ def shape_of(tensor: Tensor) -> tuple[int, ...]:
 
 
 def ordered(entries: Iterable[Entry]) -> list[Entry]:
-    """Return the entries as they lie in the file."""
+    """Return the entries in the order of the file."""
     return sorted(entries, key=lambda entry: (_RANK[code_of(entry.tensor) or ""], entry.name))
 
 

@@ -1,4 +1,4 @@
-"""Gives the bytes of single tensors in C order, wherever they lie: as ranges to copy where that is possible."""
+"""Gives the bytes of single tensors in C order, wherever they are: as ranges to copy where that is possible."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLAIN_CLASSES = (None, "torch.nn.parameter.Parameter", "torch.nn.parameter.Buff
 
 
 def refusal(tensor: Tensor) -> str | None:
-    """Return why the tensor is no plain run of elements that another container could hold, or None where it is one."""
+    """Return why the tensor is not a plain run of elements that another container could hold, or None where it is."""
     if tensor.rebuild.endswith("Storage"):
         return "is a storage that was saved on its own"
     if (tensor.subclass or "").endswith(".DTensor"):
@@ -102,9 +102,9 @@ def tensor_of(storage: NewStorage) -> Tensor:
 
 
 def _copies(found: Elements, places: Mapping[str, Place]) -> list[Segment] | None:
-    """Return elements that lie in files as they are, one run behind the other.
+    """Return elements that are in files as they are, one run after another.
 
-    None where they must be put in order, or computed.
+    None where they must be rearranged, or computed.
     """
     if isinstance(found, Joined):
         if prod(found.shape[: found.dim]) != 1:
@@ -126,7 +126,7 @@ def _copies(found: Elements, places: Mapping[str, Place]) -> list[Segment] | Non
 
 
 def elements(tensor: Tensor) -> tuple[Elements, dict[str, Place]]:
-    """Return the same as views, and where the storages that they name lie."""
+    """Return the same as views, and where the storages are that they name."""
     places: dict[str, Place] = {}
     if tensor.chunks:
         if any(len(origin) != len(tensor.shape) for origin, _ in tensor.chunks):

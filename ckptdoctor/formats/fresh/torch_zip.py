@@ -59,7 +59,7 @@ class _Storages:
         self.stored: dict[str, Stored] = {}
 
     def of(self, tensor: Tensor) -> Storage:
-        """Return the storage in the archive that the tensor lies on."""
+        """Return the tensor's storage in the archive."""
         identity = self._identity(tensor)
         if identity not in self.made:
             key, held = str(len(self.made)), self._held(tensor)
@@ -111,7 +111,7 @@ class _Storages:
 
 
 def torch_tensor(tensor: Tensor) -> Tensor:
-    """Return the tensor as it will lie in an archive: on the CPU, and in C order where it has no storage of its own."""
+    """Return the tensor as it will be in an archive: on the CPU, and in C order where it has no storage of its own."""
     rebuild = f"torch._utils._rebuild_tensor_v{2 if tensor.dtype.storage_class else 3}"
     rebuild = "torch._utils._rebuild_parameter" if tensor.is_parameter else rebuild
     plain = replace(tensor, device="cpu", rebuild=rebuild, subclass=None, details=())

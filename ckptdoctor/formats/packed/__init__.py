@@ -173,7 +173,7 @@ class _Opening:
         return self.outermost
 
     def _unpacked(self, layer: _Layer, inside: Inside) -> Source | None:
-        """Return what is inside, in a file of the temporary folder, or where it lies."""
+        """Return what is inside, in a file of the temporary folder, or in its place."""
         place = self._in_place(layer, inside)
         if place is not None:
             return place
@@ -188,7 +188,7 @@ class _Opening:
         return thin
 
     def _in_place(self, layer: _Layer, inside: Inside) -> Source | None:
-        """Return a file of an archive where it lies, if that is enough: a long pickle has to be mapped."""
+        """Return a file of an archive in its place, if that is enough: a long pickle has to be mapped."""
         if inside.offset is None or not self.headers or self.passed or layer.source.distant:
             return None
         if isinstance(layer.source, Thin) or inside.offset + inside.packed > layer.source.size:

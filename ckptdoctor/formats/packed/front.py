@@ -84,7 +84,7 @@ class Front:
         return within_bounds(decompressed(self.source, self.packed.format), self.packed.size)
 
     def ends_at(self, size: int) -> None:
-        """Somebody has read up to the end: what the header says is held against that."""
+        """Compare the end of the file, once it has been reached, with what the header says."""
         self._read = size
         if size != self.size:  # a file of torch was counted before
             self.size = size
@@ -135,10 +135,10 @@ def _of_safetensors(inside: Front, passed: bool) -> Front | None:
 
 
 def _of_legacy(inside: Front, passed: bool) -> Front | None:
-    """Return a file of torch before 1.6: its pickles stand in front, and say how long each storage behind them is.
+    """Return a file of torch before 1.6: its pickles come first, and give the length of each storage after them.
 
-    Before the values of each is how many there are. Where all is to be ``passed`` by, it does so once before, to
-    compare these counts and the end with what the pickles say: what contradicts them is elsewhere.
+    The values of each follow their number. Where everything is to be ``passed``, that happens once in advance, to
+    compare these numbers and the end with what the pickles say: a contradiction leaves the file to another reader.
     """
     stream = read_stream(inside)
     table = LegacyStorages(inside, stream, believed=True)
@@ -154,7 +154,7 @@ def _of_legacy(inside: Front, passed: bool) -> Front | None:
 
 
 def in_one_passage(checkpoint: Checkpoint) -> bool:
-    """Return whether each storage is one tensor, whose values lie one after another: no byte is read twice."""
+    """Return whether each storage is one tensor, whose values follow one another: no byte is read twice."""
     taken, places = set(), []
     for tensor in checkpoint.tensors:
         storage = tensor.storage

@@ -25,7 +25,7 @@ Places = tuple[tuple[int, int], ...]
 
 
 class _Scratch:
-    """The folder, once there is one, and what lies in it by what it was unpacked from."""
+    """The folder, once there is one, and the files in it by what they were unpacked from."""
 
     def __init__(self) -> None:
         self.folder: str | None = None

@@ -84,7 +84,7 @@ def _zipped(source: Source, container: Container) -> Iterator[Inside]:
 
 
 def _record(source: Source, record: Record) -> Iterator[bytes]:
-    """Yield the bytes of a record, held against its checksum at the end. Raises DamagedError."""
+    """Yield the bytes of a record, and compare its checksum at the end. Raises DamagedError."""
     import zlib
 
     from ckptdoctor.formats.torch.zip.local_headers import check_readable, chunks
@@ -174,7 +174,7 @@ def unpacked(source: Source, inside: Inside, most: int, headers: bool = False) -
 
 
 def _sifted(sieve: Sieve, pieces: Iterator[bytes], handle: int, path: str, inside: Inside) -> scratch.Places:
-    """Write what the sieve keeps. Where the rest lies."""
+    """Write what the sieve keeps; return where the rest is."""
     with phase("unpacking", 0) as work:  # nobody knows yet how much it will be
         writer = Writer(handle, work)
         passing = Passing(path, pieces, writer, None if inside.offset is None else inside.packed)

@@ -1,1 +1,1 @@
-"""Recognises what is no checkpoint: one file for each kind of evidence; ``other_files`` asks them in order."""
+"""Recognises what is not a checkpoint: one file for each kind of evidence; ``other_files`` asks them in order."""

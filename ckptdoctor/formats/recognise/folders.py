@@ -52,7 +52,7 @@ def _unknown(source: FolderSource) -> str:
 
 
 def _is_unpacked(folder: _Folder) -> bool:
-    """Return whether data.pkl lies here beside its records, or in the only folder here."""
+    """Return whether data.pkl is here next to its records, or in the only folder here."""
     if "data.pkl" in folder.names:
         return bool(folder.names & {"data/", "version", "byteorder"})
     if len(folder.names) != 1:

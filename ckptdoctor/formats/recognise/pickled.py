@@ -33,14 +33,14 @@ _GUIDANCE = (
 
 
 def recognise_pickle(source: Source, head: bytes) -> Found | None:
-    """Return a pickle that says where the tensors of a folder lie; other pickles are read."""
+    """Return a pickle that says where the tensors of a folder are; other pickles are read."""
     if begins(source, head) and _DISTRIBUTED in head:
         return Found("index of a torch distributed checkpoint", _GUIDANCE)
     return None
 
 
 def is_pickle(source: Source, head: bytes) -> bool:
-    """Return whether a file is a pickle to be read, and not one that says where the tensors of a folder lie."""
+    """Return whether a file is a pickle to be read, and not one that says where the tensors of a folder are."""
     return begins(source, head) and _DISTRIBUTED not in head
 
 

@@ -52,7 +52,7 @@ def is_tar(head: bytes) -> bool:
 
 
 def walk(source: Source) -> Iterator[Entry]:
-    """Yield the members in file order, up to the end of the archive or what is no member."""
+    """Yield the members in file order, up to the end of the archive or anything that is not a member."""
     at = 0
     for _ in range(MOST):
         entry = entry_of(source.read(at, BLOCK), at) if at + BLOCK <= source.size else None
@@ -63,7 +63,7 @@ def walk(source: Source) -> Iterator[Entry]:
 
 
 def entry_of(block: bytes, at: int) -> Entry | None:
-    """Return the member whose header is this block at byte ``at``, or None where it is no header."""
+    """Return the member whose header is this block at byte ``at``, or None where it is not a header."""
     size = _octal(block[124:136])
     if size is None or not _is_header(block):
         return None

@@ -138,9 +138,9 @@ def _said(value: object) -> str:
 
 
 def _plain(source: Source, text: str) -> Found:
-    """Return a server's message where it is short, and reads like one or stands in a checkpoint's place.
+    """Return a server's message where it is short, and reads like one or has a checkpoint's name.
 
-    Else it is a text.
+    Otherwise return a text.
     """
     lines = [line for line in text.splitlines() if line.strip()]
     short = source.size <= _LONGEST_BODY and len(lines) <= _FEW_LINES

@@ -1,4 +1,4 @@
-"""Recognises zip archives that are no torch checkpoint, by the names in their directory."""
+"""Recognises zip archives that are not torch checkpoints, by the names in their directory."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def _pairs(root: tuple[object, ...]) -> list[tuple[str, object]]:
 
 
 def _metadata(values: list[object], remarks: Remarks) -> dict[str, str] | None:
-    """Return the text entries of ``__metadata__``; remarks on everything in it that is not text."""
+    """Return the text entries of ``__metadata__``, and add a note for everything in it that is not text."""
     if len(values) > 1:
         remarks.add(NoteKind.HEADER_INVALID, f"{METADATA} is there {len(values)} times", LENGTH_BYTES)
     value = values[-1] if values else None
@@ -266,13 +266,13 @@ class Remarks:
         guidance: str = "",
         keys: tuple[KeyPath, ...] = (),
     ) -> None:
-        """Add one remark; beyond ``MOST`` of its kind it is only counted."""
+        """Add one note; beyond ``MOST`` of its kind it is only counted."""
         self._counts[kind] += 1
         if self._counts[kind] <= MOST:
             self._notes.append(Note(kind, message, offset=offset, keys=keys, guidance=guidance))
 
     def count(self, kind: NoteKind, number: int) -> None:
-        """Count more remarks of a kind, beyond those told."""
+        """Count more notes of a kind, beyond those that were added."""
         self._counts[kind] += number
 
     def notes(self) -> tuple[Note, ...]:

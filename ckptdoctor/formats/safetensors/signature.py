@@ -42,6 +42,6 @@ def _begins_like_json(text: bytes) -> bool:
 
 
 def _is_header(text: bytes, length: int, size: int) -> bool:
-    """Return whether text with a header's words begins like one but for a damaged byte or a damaged length."""
+    """Return whether text with a header's words begins like one, except for a damaged byte or a damaged length."""
     quoted = text[:1] == b"{" or text[1:2] in (b'"', b"}")
     return quoted or LENGTH_BYTES + length <= size

@@ -28,7 +28,7 @@ class Member:
 
     @property
     def text(self) -> str:
-        """The member as it stands in the header."""
+        """The member as it is in the header."""
         return self.name + self.colon + self.value + self.after
 
 

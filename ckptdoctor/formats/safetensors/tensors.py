@@ -108,7 +108,7 @@ def _aligned(entries: list[Entry], bits: int) -> int:
 
 
 class _Members:
-    """Writes entries in the style of the file: only what is not so already is written anew."""
+    """Writes entries in the style of the file: only what differs is rewritten."""
 
     def __init__(self, text: Cut, header: Header, quote: Callable[[str], str]) -> None:
         self._text = text
@@ -119,7 +119,7 @@ class _Members:
         self._comma = ", " if text.colon.endswith(" ") else ","
 
     def member(self, entry: Entry, place: tuple[int, int]) -> Member:
-        """Return what the header says of a tensor whose values lie there."""
+        """Return what the header says about a tensor whose values are there."""
         key = entry.key
         if entry.was is None:
             said = _described(self._like, entry, place, self._comma)
@@ -135,7 +135,7 @@ class _Members:
 
 
 def _described(text: str, entry: Entry, place: tuple[int, int], comma: str) -> str:
-    """Return the text of an entry: only what is not so already is written anew, in the style of the file."""
+    """Return the text of an entry: only what differs is rewritten, in the style of the file."""
     said = loads(text)
     if not isinstance(said, dict):  # safetensors also reads a list of the three values, which nobody writes
         raise UnprovenError(f"The entry {quoted(entry.key)} is a list, so it is not edited.")

@@ -147,7 +147,7 @@ def _with_metadata(header: Cut, edit: SetMetadata, style: _Style) -> Cut:
 
 
 def _with_text_metadata(header: Cut, edit: TextMetadata, style: _Style) -> Cut:
-    """Turn what is no text into one. Raises RefusedError where that is not what the edit names."""
+    """Turn metadata that is not text into text. Raises RefusedError where that is not what the edit names."""
     present = next((member for member in header.members if member.key == METADATA), None)
     inside = cut(present.value) if present is not None and present.value.startswith("{") else None
     odd = [member for member in inside.members if not member.value.startswith('"')] if inside is not None else []

@@ -63,7 +63,7 @@ def _spread(ours: set[int], theirs: set[int]) -> dict[int, int]:
 
 
 def _containers(keys: Iterable[str], number: re.Pattern[str]) -> list[str]:
-    """Return what stands before a number in some key, each once, shortest first."""
+    """Return what precedes a number in some key, each once, shortest first."""
     found = {container for key in keys for container, _, _ in _split(key, number)}
     return sorted(found, key=lambda container: (container.count("."), container))
 
@@ -80,6 +80,6 @@ def _numbered(keys: Iterable[str], containers: list[str], digits: re.Pattern[str
 
 
 def _split(key: str, number: re.Pattern[str]) -> Iterator[tuple[str, int, str]]:
-    """Yield (what stands before, the number, what follows) for each number of a key."""
+    """Yield (what precedes it, the number, what follows it) for each number of a key."""
     for found in islice(number.finditer(key), _DEPTH):
         yield key[: found.start()], int(found[0]), key[found.end() :]

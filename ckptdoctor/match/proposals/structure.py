@@ -107,7 +107,7 @@ def _pairs(gap: Gap, kind: Kinds) -> list[NamePair]:
 
 
 def _token(old: str, new: str) -> tuple[str, str, str] | None:
-    """Return the one token that two names differ in, and what stands before it: a word, and a word with a number."""
+    """Return the one token that two names differ in, and what precedes it: a word, and a word with a number."""
     ours, theirs = old.split("."), new.split(".")
     differ = [at for at, each in enumerate(ours[:-1]) if at < len(theirs) and each != theirs[at]]
     if len(ours) != len(theirs) or ours[-1] != theirs[-1] or len(differ) != 1:

@@ -154,7 +154,7 @@ def _by_first_token(substitutions: Iterable[Substitution]) -> dict[str, list[Sub
 
 
 def _substituted(tokens: list[str], substitutions: Iterable[Substitution]) -> str:
-    """Return the key with all of these tokens replaced, each in the first place where it stands."""
+    """Return the key with all of these tokens replaced, each in the first place where it occurs."""
     for old, new in substitutions:
         for place in _places(tokens, old):
             tokens[place : place + len(old)] = new
@@ -163,7 +163,7 @@ def _substituted(tokens: list[str], substitutions: Iterable[Substitution]) -> st
 
 
 def _places(tokens: Sequence[str], some: Tokens) -> Iterator[int]:
-    """Yield where these tokens stand one after another."""
+    """Yield where these tokens follow one another."""
     for index in range(len(tokens) - len(some) + 1):
         if tuple(tokens[index : index + len(some)]) == some:
             yield index
@@ -175,7 +175,7 @@ def _equal(old: Tokens, new: Tokens) -> bool:
 
 
 def _rivals(gap: Gap) -> dict[_Place, set[str]]:
-    """Return for each token of each open key what else could stand in its place, the shape being the same."""
+    """Return for each token of each open key what else could be in its place with the same shape."""
     found: dict[_Place, set[str]] = defaultdict(set)
     for key in gap.open:
         for before, token, after in _taken_apart(key):
@@ -184,7 +184,7 @@ def _rivals(gap: Gap) -> dict[_Place, set[str]]:
 
 
 def _only_choice(old: str, new: str, gap: Gap, rivals: Mapping[_Place, set[str]]) -> bool:
-    """Return whether each new token is the only one that could stand there, or begins like the old one."""
+    """Return whether each new token is the only one that could be there, or begins like the old one."""
     before = old.split(".")
     same_length = len(before) == new.count(".") + 1
     for index, (left, token, right) in enumerate(_taken_apart(new)):

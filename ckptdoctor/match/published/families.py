@@ -73,7 +73,7 @@ FAMILIES = (
 
 
 def layout(keys: Iterable[str]) -> Layout | None:
-    """Return the layout whose marks all stand somewhere in the keys, if there is one."""
+    """Return the layout whose marks are all somewhere in the keys, if there is one."""
     text = "\n".join(keys)
     found = [each for family in FAMILIES for each in family.layouts if all(mark in text for mark in each.marks)]
     return found[0] if len(found) == 1 else None

@@ -54,7 +54,7 @@ def _not_divided(found: LayoutConversion, here: Mapping[str, Tensor], heads: int
 
 
 def _said(checkpoint: Checkpoint) -> Iterator[tuple[str, int]]:
-    """Yield what the files beside a checkpoint say: a config of transformers, and Meta's params.json."""
+    """Yield what the files next to a checkpoint say: a config of transformers, and Meta's params.json."""
     config = config_beside(checkpoint)
     if config is not None and config.fields.get("model_type") not in PAIRED:
         yield from _number(config, "num_attention_heads")

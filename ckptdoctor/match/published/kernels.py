@@ -1,7 +1,7 @@
 """Converts weights of Keras and Flax under the names of their layers: kernels with the outputs last, other leaves.
 
 A layer's ``kernel`` is (spatial sizes, inputs, outputs) in both, where torch's ``weight`` is (outputs, inputs, spatial
-sizes), so the leaf's name says how its values lie, even where all sizes are equal. Sources: layers/core/dense.py,
+sizes), so the leaf's name gives the order of its values, even where all sizes are equal. Sources: layers/core/dense.py,
 layers/convolutional/base_conv.py and base_depthwise_conv.py, layers/normalization/batch_normalization.py of keras 3;
 linen/linear.py and normalization.py of flax.
 
@@ -73,9 +73,9 @@ _COUNTER = "num_batches_tracked"
 def kernels(here: Here, reference: Reference) -> tuple[list[Found], str]:
     """Return what every tensor becomes.
 
-    There is nothing where one of them has no place, or where names do not tell how values lie.
+    There is nothing where one of them has no place, or where names do not give the order of values.
 
-    And why none of it computes the same in torch; "" where all of it does.
+    The text says why none of it computes the same in torch; "" where all of it does.
     """
     wanted = reference.tensors
     plain = {key: _plain(key) for key in here}
@@ -236,9 +236,9 @@ def _found(key: str, plain: str, tensor: Tensor, wanted: Wanted, keras: bool, li
 
 
 def _widths(found: Iterable[Found], wanted: Wanted) -> list[Shape]:
-    """Return what layers make of how much: (outputs, inputs, …) of each.
+    """Return the widths of layers: (outputs, inputs, …) of each.
 
-    Two directions are added, or stand side by side.
+    Two directions are added, or are side by side.
     """
     made: list[Shape] = []
     for _, new, how, shape in found:
@@ -254,14 +254,14 @@ def _widths(found: Iterable[Found], wanted: Wanted) -> list[Shape]:
 
 
 def forward(layer: str) -> bool:
-    """Return whether the name of a layer says that it is no transposed convolution."""
+    """Return whether the name of a layer says that it is not a transposed convolution."""
     return _FORWARD.search(layer) is not None or _FEATURES.search(layer) is not None
 
 
 def _flows(weights: Iterable[Shape]) -> bool:
-    """Return whether no linear layer stands behind a flattened image, or before one, as far as widths can tell.
+    """Return whether no linear layer comes after a flattened image, or before one, as far as widths show.
 
-    A linear layer takes what the convolutions end with, or what another such linear layer gives.
+    A linear layer then takes the last width of the convolutions, or the outputs of another such linear layer.
     """
     weights = list(weights)
     flat = {shape for shape in weights if len(shape) == 2}

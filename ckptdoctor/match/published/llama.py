@@ -47,7 +47,7 @@ _TORCHTUNE = "torchtune 0.6.1, models/convert_weights.py"
 
 
 def _to_tune(rows: tuple[Row, ...]) -> tuple[Row, ...]:
-    """Return Meta's keys with torchtune's: the rows lie alike."""
+    """Return Meta's keys with torchtune's: both have the same order of rows."""
     tune = {each.other: each.one for each in _TUNE}
     return tuple([Row(each.one, tune[each.other]) for each in rows])
 

@@ -159,7 +159,7 @@ def _by(way: Published, here: Here, reference: Reference) -> LayoutConversion | 
 
 
 def _odd(way: Published, shape: Shape) -> bool:
-    """Return whether nothing tells of a matrix that stands in no row that it is not turned as the others are."""
+    """Return whether a matrix outside of every row may be transposed as others are: a square shape shows nothing."""
     return way.shown and len(shape) == 2 and shape[0] == shape[1]
 
 
@@ -200,7 +200,7 @@ def _whole(
 
 
 def _lead(keys: Iterable[str], template: str) -> str | None:
-    """Return what stands before the one key of this kind, which is before all of them.
+    """Return what precedes the one key of this kind, and so precedes all of them.
 
     It is None where there is not exactly one.
     """

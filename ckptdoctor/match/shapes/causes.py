@@ -118,9 +118,9 @@ def _single_pairs(found: Shapes) -> list[Pair]:
 
 
 def _of_single_layers(comparison: Comparison, pairs: list[Pair], found: Shapes) -> Shapes:
-    """Return the same with the causes that lie in single layers.
+    """Return the same with the causes that are in single layers.
 
-    Where the model is another one altogether, other sizes of its head say nothing.
+    For an altogether different model, other sizes of its head mean nothing.
     """
     if comparison.uncovered:
         return found
@@ -184,7 +184,7 @@ def input_channels(comparison: Comparison | None, pairs: list[Pair]) -> Pair | N
 
 
 def inflated(pairs: list[Pair]) -> tuple[Pair, ...]:
-    """Return convolutions with the same channels and the same kernel, but for one more side of it, or one fewer."""
+    """Return convolutions with the same channels, whose kernels differ only in one dimension more or fewer."""
     return tuple([pair for pair in pairs if _inflates(pair.here, pair.there) or _inflates(pair.there, pair.here)])
 
 

@@ -56,7 +56,7 @@ def _same(stacked: _Layer, apart: _Layer) -> bool:
 
 
 def _gathered(shapes: dict[str, Shape]) -> dict[str, _Layer]:
-    """Return the experts' keys by the block around them: mixtures call what lies between differently."""
+    """Return the experts' keys by the block around them: mixtures have different names for what is in between."""
     found: dict[str, _Layer] = {}
     for key, shape in shapes.items():
         tokens = key.split(".")

@@ -32,7 +32,7 @@ class _Name:
 
 
 def fused(comparison: Comparison, kind: Projections) -> tuple[Fused, ...]:
-    """Return every tensor of this kind whose parts lie at the same place on the other side, with shapes that add up."""
+    """Return every tensor of this kind whose parts are in the same place on the other side, with shapes that add up."""
     here = {key: comparison.renamed.here[key].shape for key in comparison.renamed.unexpected}
     there = {key: comparison.reference.tensors[key].shape for key in comparison.renamed.missing}
     return (*_matched(kind, here, there, here=True), *_matched(kind, there, here, here=False))
@@ -58,7 +58,7 @@ def _matched(kind: Projections, ones: dict[str, Shape], apart: dict[str, Shape],
 def _added_up(
     kind: Projections, key: str, shape: Shape, found: dict[str, str], shapes: dict[str, Shape], *, here: bool
 ) -> Fused | None:
-    """Return the parts whose shapes add up to the fused one's; none where others beside them would be as good."""
+    """Return the parts whose shapes add up to the fused one's; none where others would do as well."""
     whole = [set(names) for names in kind.parts if found.keys() >= set(names)]
     if any(not one & other for one in whole for other in whole):
         return None
@@ -76,9 +76,9 @@ def _added_up(
 
 
 def _by_block(pieces: dict[tuple[str, str], dict[str, str]]) -> dict[tuple[str, str], dict[str, str]]:
-    """Return the parts by the block that they lie in, where it has them only once.
+    """Return the parts by the block that they are in, where it has them only once.
 
-    So it is self-attention, not cross-attention.
+    Then it is self-attention, not cross-attention.
     """
     found: dict[tuple[str, str], list[dict[str, str]]] = {}
     for (place, leaf), each in pieces.items():

@@ -85,7 +85,7 @@ def _head(comparison: Comparison | None, module: str, pairs: list[Pair]) -> Head
 
 
 def _matrices_first(pairs: list[Pair]) -> tuple[Pair, ...]:
-    """Return a layer's weight before its bias, wherever they stand in the file."""
+    """Return a layer's weight before its bias, wherever they are in the file."""
     return tuple(sorted(pairs, key=lambda pair: -len(pair.here)))
 
 

@@ -86,15 +86,15 @@ def model_order(comparison: Comparison) -> list[str]:
 
 
 def same_but_for_ones(pair: Pair) -> bool:
-    """Return whether both shapes are the same but for sides of size 1.
+    """Return whether both shapes differ only in dimensions of size 1.
 
-    Then the elements are as many, in the same order.
+    Then the number of elements and their order are the same.
     """
     return _squeezed(pair.here) == _squeezed(pair.there)
 
 
 def loads_anyway(pair: Pair) -> bool:
-    """Return whether torch takes the difference without a word: a vector of one element for a scalar.
+    """Return whether torch silently accepts the difference: a vector of one element for a scalar.
 
     Source: ``torch.nn.Module._load_from_state_dict``, "Backward compatibility: loading 1-dim tensor from 0.3.*".
     """

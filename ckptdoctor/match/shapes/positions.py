@@ -47,7 +47,7 @@ def positions(pairs: list[Pair]) -> tuple[Positions, ...]:
 
 
 def _counts_positions(pair: Pair, dim: int) -> bool:
-    """Return whether this side of a table counts positions: the last one is its width, but for ids."""
+    """Return whether this dimension of a table counts positions: the last one is its width, except for ids."""
     if pair.leaf.startswith("relative_position_index"):
         return False
     return dim < len(pair.here) - 1 or len(pair.here) == 1 or is_mask_or_ids(pair.key)

@@ -176,7 +176,7 @@ def _deeper(comparison: Comparison, shared: list[tuple[_Stack, _Stack]]) -> bool
 
 
 def _inside(keys: Iterable[str], shared: list[str], one: Sized, other: Sized) -> tuple[str, ...]:
-    """Return the keys that lie in the stacks; and all of a VGG, whose layers are numbered one after another."""
+    """Return the keys that are in the stacks, or all of a VGG, whose layers are numbered one after another."""
     if one.known is not None and other.known is not None and one.known.family == other.known.family == "VGG":
         return tuple([key for key in keys if key.startswith("features.")])
     stems = set(shared)
@@ -364,6 +364,6 @@ def _width(stack: _Stack) -> int | None:
 
 
 def _inner(first: _Block, width: int) -> int | None:
-    """Return the largest side of a matrix that takes the width in or gives it out, but for fused projections of it."""
+    """Return the largest side of a matrix with the width as inputs or outputs, except for fused projections of it."""
     sides = [max(shape) for rest, shape in first.items() if len(shape) == 2 and width in shape and "attn" not in rest]
     return max(sides, default=None)

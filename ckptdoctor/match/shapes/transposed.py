@@ -1,4 +1,4 @@
-"""S505: a whole family of matrices is stored the other way round."""
+"""S505: a whole family of matrices is stored transposed."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def _is_linear(key: str) -> bool:
 
 
 def _believable(comparison: Comparison, turned: list[Pair], mixed: bool) -> bool:
-    """Return whether the reversed shapes are no coincidence.
+    """Return whether the reversed shapes are more than a coincidence.
 
-    No bias contradicts, and one proves it where there is doubt.
+    No bias may contradict it, and in doubt one must prove it.
     """
     biases = [_bias(comparison, pair) for pair in turned]
     if any(bias is False for bias in biases):

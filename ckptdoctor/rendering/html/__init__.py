@@ -1,4 +1,4 @@
 """Shows a whole checkpoint on one page: findings, sizes, values and changes; nothing in it comes from outside.
 
-Whatever stands in a file reaches the page through ``markup.text`` or ``assets.embedded`` only.
+Whatever is in a file reaches the page through ``markup.text`` or ``assets.embedded`` only.
 """

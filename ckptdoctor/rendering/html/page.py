@@ -214,7 +214,7 @@ def _tile(label: str, value: str, about: str, kind: str = "") -> str:
 
 
 def contents(examined: Examined) -> str:
-    """Return the state dicts, everything beside them, and the bytes of each dtype."""
+    """Return the state dicts, everything next to them, and the bytes of each dtype."""
     checkpoint = examined.checkpoint
     if checkpoint is None:
         return ""

@@ -298,7 +298,7 @@ def _values(examined: Examined) -> dict[str, object]:
 
 
 def rounded(number: float, digits: int = 4) -> float | int | None:
-    """Return a float in so few digits; None for what is no number in JSON."""
+    """Return a float in ``digits`` digits; None for a value that is not a number in JSON."""
     if not isfinite(number):
         return None
     short = float(f"{number:.{digits}g}")

@@ -151,7 +151,7 @@ _TWICE_HERE = (
 
 @rule("L906", "adapter-not-merged", Severity.ERROR, when=adapter_keys)
 def adapter_not_merged(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Report base layers with adapters beside them."""
+    """Report base layers with adapters next to them."""
     checkpoint = subject
     if isinstance(subject, Comparison):
         if has_adapters(subject.reference.tensors):
@@ -240,7 +240,7 @@ def of_an_adapter_alone(rest: IncompatibleKeys) -> Iterator[Cause]:
 
 @judges(Turn.FORM)
 def of_wrapped_layers(rest: IncompatibleKeys) -> Iterator[Cause]:
-    """Layers have an adapter beside them, on one side only."""
+    """Layers have an adapter next to them, on one side only."""
     if rest.unexpected and all(key.startswith(_LEAD) for key in rest.unexpected):
         inner = {key.removeprefix(_LEAD): key for key in rest.unexpected}
         if any(change.here is WeightForm.LORA for change in changes(rest.missing, inner)):

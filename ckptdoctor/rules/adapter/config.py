@@ -1,4 +1,4 @@
-"""The ``adapter_config.json`` beside an adapter is read, and held against what its tensors say."""
+"""Reads the ``adapter_config.json`` next to an adapter, and compares it with what its tensors say."""
 
 from __future__ import annotations
 

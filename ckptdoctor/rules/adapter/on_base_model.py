@@ -1,4 +1,4 @@
-"""An adapter is held against the model that it is to be put on: which layers it finds there, and whether they fit."""
+"""Compares an adapter with the model that it is for: which layers it finds there, and whether they fit."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _leads(modules: tuple[str, ...], layers: set[str]) -> tuple[str, str, tuple[
 
 
 def _endings(layers: set[str]) -> dict[str, list[str]]:
-    """Return the last tokens of each layer's name → what stands before them: a few of them, where there are many."""
+    """Return the last tokens of each layer's name → what precedes them: a few of them, where there are many."""
     found: dict[str, list[str]] = {}
     for layer in layers:
         cut, depth = 0, 0

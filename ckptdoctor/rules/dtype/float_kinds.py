@@ -1,4 +1,4 @@
-"""The rules about floats share which tensors of a model have which dtype, and which of them stand out."""
+"""Finds for the rules about floats which tensors of a model have which dtype, and which of them are unusual."""
 
 from __future__ import annotations
 

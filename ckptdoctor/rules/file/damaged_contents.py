@@ -74,7 +74,7 @@ HEALTHY = (Example("only known opcodes", {"epoch": 42, "w": T((3,))}, "torch leg
 
 @rule("F014", "damaged-contents", Severity.ERROR, when=noticed)
 def damaged_contents(subject: Noted) -> Iterator[Problem]:
-    """Report a pickle or an archive that makes no sense."""
+    """Report a pickle or an archive that is invalid."""
     kinds = [NoteKind.PICKLE_DAMAGED, NoteKind.ZIP_DAMAGED]
     in_folder = isinstance(subject, Checkpoint) and os.path.isdir(subject.path)
     if format_of(subject) not in _OWN_RULE and not in_folder:
@@ -106,7 +106,7 @@ def _cut_off(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _torn_by_file(checkpoint: Checkpoint, files: Collection[str]) -> dict[str, tuple[KeyPath, ...]]:
-    """Return the tensors of which bytes are missing, by which of these files of the folder they should lie in."""
+    """Return the tensors with missing bytes, by the file of the folder that they should be in."""
     torn: dict[str, dict[KeyPath, None]] = {file: {} for file in files}
     for tensor in leaves(checkpoint.tensors):
         storage = tensor.storage

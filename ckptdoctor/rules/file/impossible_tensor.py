@@ -47,7 +47,7 @@ HEALTHY = (Example("a view of a part of its storage", {"w": T((42,), storage_siz
 
 @rule("F015", "impossible-tensor", Severity.ERROR, when=noticed)
 def impossible_tensor(subject: Noted) -> Iterator[Problem]:
-    """Report views outside their storage, and sizes that make no sense."""
+    """Report views outside their storage, and invalid sizes."""
     groups: dict[tuple[NoteKind, str | None], list[Note]] = {}
     for note in notes_of(subject, NoteKind.TENSOR_OUT_OF_BOUNDS, NoteKind.TENSOR_ODD):
         groups.setdefault((note.kind, note.member), []).append(note)

@@ -93,7 +93,7 @@ _CONTROL = (".aria2", ".st")
 
 @noun
 class _Leftover:
-    """A file beside the checkpoint that belongs to it. ``control``: it says that the checkpoint is not whole yet."""
+    """A file next to the checkpoint that belongs to it. ``control``: it says that the checkpoint is incomplete."""
 
     file: Sibling
     control: bool
@@ -107,7 +107,7 @@ def _own_suffix(name: str) -> str:
 
 
 def _leftovers(folder: Folder) -> list[_Leftover]:
-    """Return the unfinished files beside the checkpoint, under its name and such a suffix."""
+    """Return the unfinished files next to the checkpoint, under its name and such a suffix."""
     own = folder.own
     if own is None:
         return []

@@ -24,7 +24,7 @@ def where(place: BlockedPlace) -> str:
 
 
 def listed_places(found: Sequence[BlockedPlace]) -> str:
-    """Return where the objects stand, abridged: ``args, hparams/path, …``."""
+    """Return where the objects are, abridged: ``args, hparams/path, …``."""
     return wording.abridged([where(place) for place in found])
 
 
@@ -71,7 +71,7 @@ def _may_act(module: str, name: str) -> bool:
 
 
 def first_use(blocked: Sequence[Blocked]) -> Location:
-    """Return where the first of the names stands in the file, and the first object of it in the tree."""
+    """Return where the first of the names is in the file, and its first object in the tree."""
     first = min(blocked, key=lambda each: each.first.offset)
     path = next((place.path for each in blocked for place in each.places), None)
     return Location(path=path, member=first.first.member, offset=first.first.offset)
@@ -129,7 +129,7 @@ def conversion_edits(checkpoint: Checkpoint, wanted: PlainForms) -> list[Edit]:
 
 
 def drop_objects_fix(checkpoint: Checkpoint, objects: Sequence[BlockedPlace], code: str) -> Fix | None:
-    """Return the fix that drops all of the objects, if each stands under a key of a dict and no tensor goes with it."""
+    """Return the fix that drops all of the objects, if each is under a key of a dict and no tensor goes with it."""
     for place in objects:
         if not place.path or not isinstance(at(checkpoint.tree, place.path[:-1]), Mapping):
             return None

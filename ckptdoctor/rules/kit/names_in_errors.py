@@ -67,7 +67,7 @@ class Renamed:
         return self.move.pattern if self.move is not None else ""
 
     def cause(self, meaning: str) -> Cause:
-        """Return what its rule makes of it. Where it is not certain, the error is no target to repair the file for."""
+        """Return the cause that its rule finds; in doubt, the file cannot be repaired to fit the error."""
         ways = () if self.certain else (BY_MODEL,)
         repair = Repair.SAFE if self.certain else Repair.NONE
         return Cause(meaning, repair, ways, missing=self.names, unexpected=self.unexpected)
@@ -163,11 +163,11 @@ def lead_cause(rest: IncompatibleKeys, code: str, holder: str) -> Iterator[Cause
 
 
 def in_wrapper(rest: IncompatibleKeys, tokens: Collection[str], *, model: bool = False) -> tuple[str, Renamed] | None:
-    """Return the keys of parts that lie in a wrapper in the file, or in the ``model``.
+    """Return the keys of parts that are in a wrapper in the file, or in the ``model``.
 
     With them comes the first of them up to its token.
 
-    Of wrappers inside each other the outermost is meant.
+    Of nested wrappers the outermost counts.
     """
     longer, shorter = (rest.missing, rest.unexpected) if model else (rest.unexpected, rest.missing)
     known = set(shorter)
@@ -262,13 +262,13 @@ def _with_counters(pairs: Mapping[str, str], rest: IncompatibleKeys, move: Move 
 
 
 def counters(unexpected: Iterable[str], explained: Iterable[str]) -> set[str]:
-    """Return counters of norm layers beside statistics: of a file without versions torch does not call them missing."""
+    """Return counters of norm layers next to statistics: in files without versions torch does not miss them."""
     stats = {module_of(key) for key in explained if key.endswith(_MEAN)}
     return {key for key in unexpected if key.endswith(COUNTER) and module_of(key) in stats}
 
 
 def dotless(rest: IncompatibleKeys) -> dict[str, Renamed]:
-    """Return the unexpected keys that are missing ones without dots, by what stands before them."""
+    """Return the unexpected keys that are missing ones without dots, by what precedes them."""
     wanted: dict[str, list[str]] = {}
     for key in rest.missing:
         wanted.setdefault(key.replace(".", ""), []).append(key)

@@ -24,7 +24,7 @@ def is_safetensors_name(container: Container) -> bool:
 
 
 def torch_says(container: Container) -> tuple[str, ...]:
-    """Return how the library that the file's name calls for refuses a file that is no checkpoint: by its first byte.
+    """Return how the library that the file's name calls for refuses a file that is not a checkpoint: by its first byte.
 
     Nothing where that byte is an opcode: then the message depends on what follows.
     """

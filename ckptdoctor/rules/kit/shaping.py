@@ -33,7 +33,7 @@ def mismatch_lines(pairs: Iterable[Pair]) -> tuple[str, ...]:
 
 
 def key_places(comparison: Comparison, keys: Iterable[str]) -> tuple[KeyPath, ...]:
-    """Return where the keys (under their names after all renames) lie: in the file, or where they would."""
+    """Return where the keys (under their names after all renames) are in the file, or would be."""
     here = comparison.renamed.here
     return tuple([here[key].path if key in here else (*comparison.path, key) for key in keys])
 

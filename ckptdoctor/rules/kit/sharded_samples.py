@@ -15,7 +15,7 @@ def shard(number: int, of: int = 2) -> str:
 
 
 def index_file(total: int = 48, of: int = 2, **files: str) -> dict[str, object]:
-    """Return an index: what is in ONE in the first shard, what is in TWO in the second, but for what ``files`` says."""
+    """Return an index: what is in ONE in the first shard, what is in TWO in the second, except as ``files`` says."""
     table = dict.fromkeys(ONE, shard(1, of)) | dict.fromkeys(TWO, shard(2, of))
     table |= {key.replace("_", "."): file for key, file in files.items()}
     return {"metadata": {"total_size": total}, "weight_map": table}

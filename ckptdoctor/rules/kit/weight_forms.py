@@ -143,7 +143,7 @@ def _change(
 
 
 def _adapters(missing: Collection[str], unexpected: Collection[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the matrices of LoRA beside the layers that they are for."""
+    """Return the matrices of LoRA next to the layers that they are for."""
 
     def beside(keys: Collection[str]) -> frozenset[str]:
         return frozenset(key for key in keys if _ADAPTER.fullmatch(key))

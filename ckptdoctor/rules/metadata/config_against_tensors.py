@@ -1,4 +1,4 @@
-"""The ``config.json`` beside a checkpoint and its tensors may say different things."""
+"""Compares the ``config.json`` next to a checkpoint with its tensors, which may contradict each other."""
 
 from __future__ import annotations
 

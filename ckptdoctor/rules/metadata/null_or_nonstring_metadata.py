@@ -118,7 +118,7 @@ def _decoder() -> JSONDecoder:
 
 
 def _odd_metadata(container: Container | None) -> tuple[tuple[str, str | None], ...]:
-    """Return each entry of the metadata that is no text: its name and its value as JSON, None for null.
+    """Return each entry of the metadata that is not text: its name and its value as JSON, None for null.
 
     Nothing where the metadata is not in the first bytes of the file, where nearly every writer puts it.
     """
@@ -135,7 +135,7 @@ def _odd_metadata(container: Container | None) -> tuple[tuple[str, str | None], 
 
 
 def _members(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each name of a JSON object with its value as it stands; nothing where the text is no object."""
+    """Yield each name of a JSON object with its value as written; nothing where the text is not an object."""
     at = _skip(text, 0)
     if text[at : at + 1] != "{":
         return

@@ -108,7 +108,7 @@ def _where(found: list[Leak]) -> Location:
 
 
 def _redaction(found: list[Leak]) -> Fix | None:
-    """Return another text in the place of each, where all of them lie in plain data."""
+    """Return the fix that replaces each, where all of them are in plain data."""
     if not all(each.plain for each in found):
         return None
     edits: list[Edit] = [
@@ -205,7 +205,7 @@ _PLAIN = frozenset({"dict", "list", "collections.OrderedDict"})
 
 
 def _texts(checkpoint: Checkpoint) -> Iterator[tuple[KeyPath, str, bool, str | None]]:
-    """Yield every text with its path: whether it lies in plain dicts and lists, and its name if it is metadata."""
+    """Yield every text with its path: whether it is in plain dicts and lists, and its name if it is metadata."""
     left = _MOST
     for name, text in (checkpoint.metadata or {}).items():
         left -= min(len(text), _LONGEST)

@@ -101,7 +101,7 @@ _ADDED = '"added_tokens":'
 
 @noun
 class _Beyond:
-    """Tokens without an embedding, by their numbers: in which file they stand, and the table that is too short."""
+    """Tokens without an embedding, by their numbers: the file that they are in, and the table that is too short."""
 
     file: str
     tokens: tuple[tuple[int, str], ...]
@@ -149,7 +149,7 @@ def _added(folder: Folder, name: str) -> Iterator[tuple[int, str]]:
 
 
 def _list_in(text: str) -> object:
-    """Return the list of added tokens, which stands near the beginning of a file that may be long."""
+    """Return the list of added tokens, which is near the beginning of a file that may be long."""
     at = text.find(_ADDED)
     if at < 0:
         return None

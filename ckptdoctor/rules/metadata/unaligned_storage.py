@@ -86,9 +86,9 @@ def unaligned_storage(container: Container) -> Iterator[Problem]:
 
 
 def _fix(container: Container, title: str) -> Fix | None:
-    """Return the same contents, laid out anew.
+    """Return the fix that lays the same contents out again.
 
-    With the suffix that it has, the repair says that all of the file changes.
+    It sets the suffix that the file already has, so that the repair says that all of the file changes.
     """
     suffix = os.path.splitext(container.path)[1]
     edit = _LAID_OUT.get(container.format)

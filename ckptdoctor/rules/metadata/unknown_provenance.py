@@ -42,7 +42,7 @@ HEALTHY = (
 
 @rule("M976", "unknown-provenance", Severity.INFO, when=has(Role.OPTIMIZER))
 def unknown_provenance(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Report a checkpoint to resume from, without a word on where it comes from."""
+    """Report a checkpoint to resume from that does not say where it comes from."""
     if not _tells_its_origin(checkpoint):
         yield Problem(
             message="a training checkpoint without epoch, step, version or arguments",

@@ -131,7 +131,7 @@ def _compared(comparison: Comparison, found: LitEma) -> Problem:
 
 @judges(Turn.NAME)
 def of_names(rest: IncompatibleKeys) -> Iterator[Cause]:
-    """Keys under one name, or beside the counters of an average, are missing ones without their dots."""
+    """Keys under one name, or next to the counters of an average, are missing ones without their dots."""
     for lead, found in dotless(rest).items():
         counters = {lead + DECAY, lead + UPDATES}
         if not lead and not counters.issubset(rest.unexpected):

@@ -76,7 +76,7 @@ HEALTHY = (
 
 @rule("N422", "loss-or-metric-state", Severity.WARNING)
 def loss_or_metric_state(comparison: Comparison) -> Iterator[Problem]:
-    """Report losses, metrics and teachers beside a model that is complete."""
+    """Report losses, metrics and teachers next to a model that is complete."""
     for block in leftovers(comparison).blocks:
         yield unexpected_problem(
             comparison,

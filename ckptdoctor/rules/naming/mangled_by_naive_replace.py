@@ -131,5 +131,5 @@ def of_cut_keys(rest: IncompatibleKeys) -> Iterator[Cause]:
 
 @judges(Turn.NAME, general=1)
 def of_replaced_text(rest: IncompatibleKeys) -> Iterator[Cause]:
-    """Missing keys are unexpected ones, but for ``module.`` in the middle of names."""
+    """Missing keys are unexpected ones, except for ``module.`` in the middle of names."""
     yield from rename_causes(rest, "N403", _REPLACED)

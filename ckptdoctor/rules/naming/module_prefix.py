@@ -171,5 +171,5 @@ def of_parts(rest: IncompatibleKeys) -> Iterator[Cause]:
 
 
 def _module_inside(keys: Iterable[str]) -> list[str]:
-    """Return the keys with the token ``module`` further inside, behind a token that is no wrapper's."""
+    """Return the keys with the token ``module`` further inside, after a token that is not a wrapper's."""
     return [key for key in keys if ".module." in key and names.MODULE in key.split(".")[len(names.leading(key)) : -1]]

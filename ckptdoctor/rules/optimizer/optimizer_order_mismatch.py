@@ -137,7 +137,7 @@ def _of_another(optimizer: SavedOptimizer, here: Sequence[Candidate]) -> Problem
 
 
 def _turned(optimizer: SavedOptimizer, model: StateDict, here: Sequence[Candidate]) -> Problem | None:
-    """Return one group in another order than the model beside it."""
+    """Return one group in another order than the model next to it."""
     if len(optimizer.groups) != 1 or not ordered(here) or _follows(optimizer, here):
         return None
     return _problem(

@@ -83,7 +83,7 @@ def _number(node: Node) -> int:
 
 
 def at_path(node: Node, *parts: str) -> Node:
-    """Return what lies below a node, or None where there is nothing."""
+    """Return what is below a node, or None where there is nothing."""
     for part in parts:
         if not isinstance(node, Mapping):
             return None

@@ -1,4 +1,4 @@
-"""Optimizers and schedulers in a file keep options, states and step counters, which a training can begin anew."""
+"""Finds the options, states and step counters of optimizers and schedulers in a file, which training can rebuild."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def forget_states(checkpoint: Checkpoint, optimizer: KeyPath, sick: Sequence[Key
 
 
 def forget(path: KeyPath, what: str) -> Fix | None:
-    """Return the fix that leaves out what lies at this path, or None where that is everything."""
+    """Return the fix that leaves out what is at this path, or None where that is everything."""
     return Fix(f"drop {what}", (Drop((path,)),), Safety.UNSAFE, _drop(path)) if path else None
 
 

@@ -147,7 +147,7 @@ def _holders(checkpoint: Checkpoint) -> str:
 
 
 def _file(folder: str, member: str) -> str:
-    """Return the file of a folder that a record lies in: ``a.bin`` of ``a.bin/archive/data.pkl``."""
+    """Return the file of a folder that a record is in: ``a.bin`` of ``a.bin/archive/data.pkl``."""
     while "/" in member and not os.path.isfile(os.path.join(folder, member)):
         member = member.rpartition("/")[0]
     return member

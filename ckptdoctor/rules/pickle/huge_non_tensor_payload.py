@@ -59,7 +59,7 @@ HEALTHY = (
 
 @rule("P212", "huge-non-tensor-payload", Severity.INFO, when=more_than_tensors)
 def huge_non_tensor_payload(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Report much that is no tensor."""
+    """Report large values that are not tensors."""
     if not checkpoint.tensors:
         return
     found = large_values(checkpoint, _SMALL)

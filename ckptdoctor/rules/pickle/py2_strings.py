@@ -79,7 +79,7 @@ HEALTHY = (
 
 @rule("P208", "py2-strings", Severity.ERROR, when=more_than_tensors)
 def py2_strings(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Report strings that are no UTF-8."""
+    """Report strings that are not UTF-8."""
     found = undecodable(checkpoint)
     if not found:
         return
@@ -124,10 +124,10 @@ class OldString:
 
 
 def undecodable(checkpoint: Checkpoint) -> list[OldString]:
-    """Return the strings of Python 2 that are no UTF-8, as which ``torch.load`` reads them; at most a thousand.
+    """Return the strings of Python 2 that are not UTF-8, as ``torch.load`` reads them; at most a thousand.
 
-    Protocol 2 and those before it know no bytes, so that bytes there are strings that Python 2 wrote, or what Python 3
-    makes of bytes with the help of ``_codecs.encode``, which Python 2 never named.
+    Protocols up to 2 do not have bytes, so that bytes there are strings that Python 2 wrote, or what Python 3 makes of
+    bytes with the help of ``_codecs.encode``, which Python 2 never named.
     """
     if not of_python_2(checkpoint) or not _has_bytes(checkpoint.tree):
         return []
@@ -177,7 +177,7 @@ def _strings(checkpoint: Checkpoint) -> Iterator[tuple[KeyPath, Node, bytes]]:
 
 
 def _place_of_values(node: Opaque, path: KeyPath) -> KeyPath:
-    """Return where the values of an array or number stand."""
+    """Return where the values of an array or number are."""
     if isinstance(node.state, Sequence):
         return (*path, Special(".state"), len(node.state.items) - 1)
     return (*path, Special(f"({len(node.arguments) - 1})"))

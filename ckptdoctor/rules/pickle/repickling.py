@@ -1,4 +1,4 @@
-"""The rules about the way of pickling share one fix: the pickle is written anew."""
+"""Makes the fix that the rules about the form of a pickle share: the pickle is written again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def can_be_repickled(checkpoint: Checkpoint) -> bool:
 
 
 def repickle_fix(checkpoint: Checkpoint, title: str, code: str, *, encoding: str | None = None) -> Fix:
-    """Return the fix that writes the pickle anew; a file in torch's old format becomes an archive."""
+    """Return the fix that writes the pickle again; a file in torch's old format becomes an archive."""
     edits: list[Edit] = [] if checkpoint.format == _ARCHIVE else [Convert(_ARCHIVE)]
     safety = Safety.SAFE if encoding is None else Safety.UNSAFE
     return Fix(title, (*edits, Repickle(encoding)), safety, f"--select {code}")

@@ -181,7 +181,7 @@ def whole_module_pickle(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _models(checkpoint: Checkpoint) -> Iterator[_Model]:
-    """Yield the outermost modules: what was given to torch.save, or stood under a key of its dict."""
+    """Yield the outermost modules: what was given to torch.save, or was under a key of its dict."""
     hidden = _has_hidden_storages(checkpoint)
     for path, module, plain in outermost_modules(checkpoint.tree):
         place = BlockedPlace(path, module)
@@ -254,7 +254,7 @@ def _class(models: Sequence[_Model]) -> str:
 
 
 def _doubt(models: Sequence[_Model]) -> str:
-    """Return what stands in the way of a repair, or makes it uncertain."""
+    """Return what prevents a repair, or makes it uncertain."""
     for model in models:
         if model.state is None:
             return f" Without that code the state dict cannot be determined: {model.reason}."

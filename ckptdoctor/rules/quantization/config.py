@@ -1,4 +1,4 @@
-"""The files beside a Hugging Face checkpoint may say how it is quantised, and may be wrong about it."""
+"""Reads how a Hugging Face checkpoint is quantised from the files next to it, which may be wrong about it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class QuantizationConfigDisagreement:
 
 
 def disagreement(checkpoint: Checkpoint) -> QuantizationConfigDisagreement | None:
-    """Return where the config beside the weights describes another way of quantising than theirs."""
+    """Return where the config next to the weights describes another way of quantising than theirs."""
     config, weights = config_beside(checkpoint), top_weights(checkpoint)
     told = config.fields.get("quantization_config") if config is not None else None
     if config is None or weights is None or not isinstance(told, dict):

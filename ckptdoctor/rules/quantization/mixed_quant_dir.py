@@ -117,7 +117,7 @@ _LONGEST = 8 << 20  # bytes of a header that are read, at most
 
 @noun
 class _Stray:
-    """A file beside the checkpoint: its name, what it holds of the same layers, and how many of those there are."""
+    """A file next to the checkpoint: its name, what it holds of the same layers, and how many of those there are."""
 
     name: str
     scheme: str

@@ -45,7 +45,7 @@ _SHOWN = 3
 
 
 def _model(layer: dict[str, object], *without: str) -> dict[str, object]:
-    """Return four layers that consist of the same tensors, but for some keys."""
+    """Return four layers that consist of the same tensors, except for some keys."""
     made = {f"model.layers.{number}.up.{name}": tensor for number in range(4) for name, tensor in layer.items()}
     return {key: tensor for key, tensor in made.items() if key not in without}
 

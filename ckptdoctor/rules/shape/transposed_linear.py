@@ -90,7 +90,7 @@ _CAUSE = (
 
 @rule("S505", "transposed-linear", Severity.ERROR)
 def transposed_linear(comparison: Comparison) -> Iterator[Problem]:
-    """Report families of matrices that are stored the other way round."""
+    """Report families of matrices that are stored transposed."""
     here, there = comparison.renamed.here, comparison.reference.tensors
     for family in shapes(comparison).transposed:
         pairs = [Pair(key, here[key].shape, there[key].shape) for key in family.reversed]

@@ -62,7 +62,7 @@ HEALTHY = (
 
 @rule("S506", "unit-dim-mismatch", Severity.ERROR)
 def unit_dim_mismatch(comparison: Comparison) -> Iterator[Problem]:
-    """Report shapes that are the same but for sides of size 1."""
+    """Report shapes that differ only in dimensions of size 1."""
     pairs = shapes(comparison).units
     refused = [pair for pair in pairs if not loads_anyway(pair)]
     taken = [pair for pair in pairs if loads_anyway(pair)]

@@ -1,4 +1,4 @@
-"""An index of shards is repaired by writing it anew."""
+"""Repairs an index of shards by writing it again."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def index_to_write(subject: Noted) -> str | None:
 
 
 def against_index(checkpoint: Checkpoint) -> str | None:
-    """Return what speaks against the index of a folder, if anything does: none that was written anew may leave it."""
+    """Return what is wrong with the index of a folder, if anything is: no new index may have the same fault."""
     return next((note.message for note in checkpoint.notes if note.kind in _OF_INDEX | _IN_THE_WAY), None)

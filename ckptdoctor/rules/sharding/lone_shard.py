@@ -66,7 +66,7 @@ def lone_shard(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 @noun
 class ShardFile:
-    """A file that is number ``number`` (from 1) of ``count``, and the names of those that do not lie beside it."""
+    """A file that is number ``number`` (from 1) of ``count``, and the names of those that are not next to it."""
 
     number: int
     count: int

@@ -136,8 +136,10 @@ def _of_damaged(subject: Noted, note: Note) -> str:
         return "Do not load it: it can run commands. Get the whole checkpoint from a source that you trust."
     file = quote(os.path.join(subject.path, note.member or ""))
     again = note.guidance.replace(" FILE.", f" {file}.") or _AGAIN
-    whole = is_salvaged_whole(subject)
-    return _with_salvage(again, subject, note) if whole else f"{again} More: ckptdoctor check {file}"
+    complete = "ckptdoctor salvage " in again  # the reader's own command, with which its advice ends
+    if is_salvaged_whole(subject):
+        return _with_salvage(_AGAIN if complete else again, subject, note)
+    return again if complete else f"{again} More: ckptdoctor check {file}"
 
 
 def _runs(checkpoint: Checkpoint, member: str) -> bool:

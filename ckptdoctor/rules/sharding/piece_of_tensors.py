@@ -81,7 +81,7 @@ _LONGEST = 16 << 20  # characters of the places that are read
 
 @noun
 class _Pieces:
-    """``number``: the rank's number in the name, from 1 on. ``shards``: how many ranks' files lie in the folder.
+    """``number``: the rank's number in the name, from 1 on. ``shards``: how many ranks' files are in the folder.
 
     ``within`` are the tensors whose piece begins within the whole tensor, in the order of the file.
     """

@@ -1,4 +1,4 @@
-"""A file is one rank's part of a checkpoint where its name and those of the files beside it say so."""
+"""Recognises one rank's part of a checkpoint by its name and those of the files next to it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def slices(path: str) -> RankFiles | None:
 
 
 def files_of_ranks(path: str) -> RankFiles | None:
-    """Return the files of other ranks beside that of one; None: it is called otherwise, or alone."""
+    """Return the files of other ranks next to that of one; None: it has another name, or is alone."""
     is_random = _RANDOM.search(path.replace("\\", "/").rpartition("/")[2]) is not None
     beside = None if is_random else _alike(path, _RANKS)
     # adapters of several ranks are called so too, but never 0: processes are counted from there

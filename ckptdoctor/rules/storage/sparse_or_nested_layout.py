@@ -59,7 +59,7 @@ HEALTHY = (Example("dense weights", {"w": T((4, 4)), "b": T((4,))}),)
 
 @rule("A709", "sparse-or-nested-layout", Severity.INFO, when=unusual_strides)
 def sparse_or_nested_layout(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Report tensors that are no plain arrays."""
+    """Report tensors that are not plain arrays."""
     for state_dict in checkpoint.state_dicts:
         if state_dict.role in (Role.MODEL, Role.EMA):
             found = [each for each in state_dict.tensors if each.layout != "strided"]

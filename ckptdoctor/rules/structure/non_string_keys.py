@@ -47,7 +47,7 @@ HEALTHY = (
 
 @rule("W309", "non-string-keys", Severity.ERROR, when=more_than_weights)
 def non_string_keys(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Report dicts of weights with keys that are no text."""
+    """Report dicts of weights with keys that are not strings."""
     for path, odd, number in untextual(checkpoint):
         yield _problem(path, odd, number)
 

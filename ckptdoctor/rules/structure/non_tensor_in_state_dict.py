@@ -72,7 +72,7 @@ _PATTERNS = 8  # --drop options on one command line
 
 @rule("W307", "non-tensor-in-state-dict", Severity.INFO, when=more_than_weights)
 def non_tensor_in_state_dict(subject: Checkpoint | Comparison) -> Iterator[Problem]:
-    """Report state dicts with values that are no tensors."""
+    """Report state dicts with values that are not tensors."""
     if isinstance(subject, Comparison):
         yield from _compared(subject)
         return

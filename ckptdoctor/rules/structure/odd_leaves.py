@@ -1,4 +1,4 @@
-"""Some values do not belong in a state dict: values that are no tensors, arrays of NumPy, keys that are no text."""
+"""Finds what does not belong in a state dict: values other than tensors, arrays of NumPy, keys other than strings."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Leaf:
 
 
 def sets_with_others(checkpoint: Checkpoint) -> list[StateDict]:
-    """Return the weights that have values beside their tensors."""
+    """Return the weights that have values other than tensors."""
     return [each for each in _sets(checkpoint) if each.others]
 
 
 def non_tensors(checkpoint: Checkpoint, state_dict: StateDict) -> list[Leaf]:
-    """Return the values of a model's state dict that are no tensors, arrays of NumPy aside.
+    """Return the values of a model's state dict that are not tensors, except for NumPy arrays.
 
-    There is nothing where they are most.
+    There are none where most values are of that kind.
     """
     if not state_dict.others or not is_network(state_dict) or len(state_dict.others) >= len(state_dict.tensors):
         return []
@@ -75,9 +75,9 @@ def is_array(node: Node) -> bool:
 
 
 def untextual(checkpoint: Checkpoint) -> Iterator[tuple[KeyPath, list[Part], int]]:
-    """Yield dicts of weights with tensors under keys that are no text.
+    """Yield dicts of weights with tensors under keys that are not strings.
 
-    It is the dict's path, these keys, and how many tensors.
+    Each is the dict's path, these keys, and the number of tensors.
     """
     places = [each.path for each in _sets(checkpoint)]
     for path in dict.fromkeys([*places, *_model_places(checkpoint, top=False)]):

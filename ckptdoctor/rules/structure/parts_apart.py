@@ -97,7 +97,7 @@ _NAMED = 3  # parts that a sentence names
 
 @judges(Turn.FILE, general=1)
 def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
-    """What missing keys begin with lies at the top of the file: each part of the model has a state dict of its own."""
+    """The first tokens of missing keys are at the top of the file: each part has a state dict of its own."""
     parts = {key.partition(".")[0] for key in rest.missing if "." in key} & rest.top
     covered = [key for key in rest.missing if key.partition(".")[0] in parts]
     if not parts or 2 * len(covered) < len(rest.missing) or len(covered) < len(parts):

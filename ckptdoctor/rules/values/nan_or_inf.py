@@ -13,8 +13,8 @@ Symptoms
 
 Detection
     ``check --deep`` reads every value. Infinities in attention masks and in bounds (of quantization observers, metrics
-    and ranges: ``min_val``, ``low``, ``upper_bound``) are intended and not counted. O756 reports the state of
-    optimizers.
+    and ranges: ``min_val``, ``low``, ``upper_bound``) are intended and not counted, nor are those in the scores of
+    Lightning's callbacks (``kth_value``). O756 reports the state of optimizers.
 
 Repair
     No automatic one: replacing them with zeros gives a plausible but wrong model. If the file holds the same network a
@@ -54,13 +54,21 @@ SICK = (
 HEALTHY = (
     Example("finite values", {"fc.weight": T((4, 3), value=0.5), "fc.bias": T((4,), value=0.0)}, deep=True),
     Example("open bounds", {"space.high": T((4,), value=_INF), "fc.weight": T((4, 4), value=0.5)}, deep=True),
+    Example(
+        "a callback without a score yet",
+        {
+            "state_dict": {"fc.weight": T((4, 4), value=0.5)},
+            "callbacks": {"ModelCheckpoint": {"kth_value": T((), value=_INF)}},
+        },
+        deep=True,
+    ),
     Example("a mask", {"attn.mask": T((4, 4), value=-_INF), "attn.weight": T((4, 4), value=0.5)}, deep=True),
 )
 
 
 @rule("V651", "nan-or-inf", Severity.ERROR)
 def nan_or_inf(values: Values) -> Iterator[Problem]:
-    """Report values that are no numbers."""
+    """Report values that are NaN or infinite."""
     weights = not_finite(values)
     if weights:
         yield Problem(

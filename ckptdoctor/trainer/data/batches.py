@@ -71,7 +71,7 @@ def rank_share(size: int, rank: int, world_size: int) -> slice:
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 PREPARED_AT_ONCE = 256 * 2**20
-"""Bytes. A split that is no larger when prepared is prepared once; a larger one batch by batch."""
+"""Bytes. A split of at most this size when prepared is prepared once; a larger one batch by batch."""
 
 
 class Batches:

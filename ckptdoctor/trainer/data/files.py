@@ -28,7 +28,7 @@ class PublishedData:
     homepage: str
     files: tuple[str, ...]
     subfolders: tuple[str, ...]
-    """Where the files may lie below --data-dir, as other tools put them."""
+    """Where the files may be below --data-dir, as other tools put them."""
 
 
 IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")

@@ -31,7 +31,7 @@ GRAIN, CONTRAST, GROUND = (0.05, 0.25), (90.0, 200.0), (10.0, 60.0)
 
 
 def disk(u: Tensor, v: Tensor) -> Tensor:
-    """Return a full circle. As in all of these: how far inside the shape a point lies, negative outside."""
+    """Return a full circle. As in all of these: how far inside the shape a point is, negative outside."""
     return within(0.95, u, v)
 
 
@@ -51,7 +51,7 @@ def frame(u: Tensor, v: Tensor) -> Tensor:
 
 
 def triangle(u: Tensor, v: Tensor) -> Tensor:
-    """Return a triangle that stands on its base."""
+    """Return a triangle with its base at the bottom."""
     return torch.minimum(0.6 - v, 0.55 + 0.5 * v - 0.87 * u.abs())
 
 

@@ -57,7 +57,7 @@ def launch(config: RunConfig, *, target: str = "ckptdoctor.trainer.run:work", en
 
 @contextmanager
 def _private_folder(config: RunConfig) -> Iterator[Path]:
-    """Make a folder that only this user can enter, with what the launcher and its ranks share beside the store."""
+    """Make a folder that only this user can enter, for what the launcher and its ranks share besides the store."""
     with ExitStack() as stack:
         try:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="ckptdoctor-")))

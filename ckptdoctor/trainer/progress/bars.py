@@ -250,9 +250,9 @@ class Bars:
                 progress.stop()
 
     def _ending(self, rows: LabelledRows) -> Iterator[Text]:
-        """Yield labels beside what they say or, where that does not fit, above it.
+        """Yield labels next to their values or, where that does not fit, above them.
 
-        A wrapped command is no longer one.
+        A wrapped command could not be copied.
         """
         margin = max(len(label) for label, _ in rows) + 2
         for label, text in rows:

@@ -93,7 +93,7 @@ def read(path: str) -> list[MetricsRecord]:
 
 
 def figure(record: MetricsRecord, key: str) -> float | None:
-    """Return a figure of a record, or None for what is missing, or was no number when it was written."""
+    """Return a figure of a record, or None for one that is missing, or was not a number when it was written."""
     value = record.get(key)
     return float(value) if isinstance(value, (int, float)) and abs(value) < _ABSURD else None
 

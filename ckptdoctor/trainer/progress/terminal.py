@@ -23,7 +23,7 @@ class LastingConsole(Console):
     """A console that falls silent when nobody reads any more (``| head``), where rich would end the process."""
 
     def on_broken_pipe(self) -> None:
-        """Write to nowhere from now on: what a run is for lies in its folder."""
+        """Discard output from now on: the results of a run are in its folder."""
         self.quiet = True
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self.file.fileno())
@@ -52,7 +52,7 @@ class Lines:
         self.say(f"{label}: {text}" for label, text in phrases.header(story.started))
 
     def tick(self, story: Story) -> None:
-        """A step is no news for a log."""
+        """A log does not report single steps."""
 
     def epoch(self, event: EpochDone, story: Story) -> None:
         """Say how an epoch went."""

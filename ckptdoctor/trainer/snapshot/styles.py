@@ -94,7 +94,7 @@ def _safetensors(path: Path, collected: Collected, _: Strategy) -> None:
 
 
 def _averaged(path: Path, collected: Collected, _: Strategy) -> None:
-    """Save ``torch.save(ema_model.state_dict())``, written beside the others by every run that averages.
+    """Save ``torch.save(ema_model.state_dict())``, written next to the others by every run that averages.
 
     The averaged model is a wrapper too: its keys begin with ``module.``, after a counter ``n_averaged``.
     """

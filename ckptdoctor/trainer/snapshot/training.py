@@ -62,7 +62,7 @@ def contents(config: RunConfig, position: Position, collected: Collected) -> dic
 
 
 def write(path: Path, saved: dict[str, Any], tag: str) -> None:
-    """Write the file, with weights and optimizer tagged as lying on ``tag``."""
+    """Write the file, with weights and optimizer tagged as being on ``tag``."""
     with saving_with_tag(tag, stays=_on_the_cpu(saved)):
         torch.save(saved, path)
 
@@ -119,10 +119,10 @@ def tag_of(device: torch.device) -> str:
 
 @contextmanager
 def saving_with_tag(tag: str, stays: Iterable[torch.Tensor] = ()) -> Iterator[None]:
-    """``torch.save`` in this block writes what it would write were the tensors on the device ``tag``.
+    """Have ``torch.save`` in this block write what it would write if the tensors were on the device ``tag``.
 
-    It writes next to each storage where it lay, so that a checkpoint of a GPU is one of the CPU but for these tags, and
-    its diseases can be made without a GPU. The bytes are those that torch itself writes on such a device.
+    It writes the device with each storage, so that a checkpoint of a GPU differs from one of the CPU only in these
+    tags, and its problems can be made without a GPU. The bytes are those that torch itself writes on such a device.
 
     The tensors in ``stays`` stay on the CPU, as step counters of optimizers and states of random generators do.
     """

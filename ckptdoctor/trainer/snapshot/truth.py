@@ -1,7 +1,7 @@
 """``truth.json``: how a checkpoint was made, and what is right and wrong with each file of it.
 
-The trainer knows this because it did it. ``ckptdoctor check`` has to find it out from the bytes, and the two are held
-against each other: what is here comes from nothing that ``check`` uses.
+The trainer knows this because it did it. ``ckptdoctor check`` has to find it out from the bytes, and the two are
+compared: nothing in here comes from what ``check`` uses.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _dcp(making: CheckpointMaking) -> dict[str, Any]:
 
 
 def _contents(weights: StateTensors, prefix: str) -> dict[str, Any]:
-    """Return the bare keys, what stands before each of them in the file, and the shape and dtype of each."""
+    """Return the bare keys, the prefix of each in the file, and the shape and dtype of each."""
     return {
         "keys": list(weights),
         "prefix": prefix,

@@ -83,7 +83,7 @@ def _found(dtype: Value, shape: Value, fortran: bool, values: Value) -> Array | 
 
 
 def bytes_of(node: Value) -> bytes | None:
-    """Return the bytes that a value is, taken out of the pickle, or None where it is no bytes."""
+    """Return the bytes that a value is, taken out of the pickle, or None where it is not a bytes object."""
     if isinstance(node, String):
         value = node.value
         return value.encode("latin1") if isinstance(value, str) and value.isascii() else _bytes(value)

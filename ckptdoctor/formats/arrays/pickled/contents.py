@@ -44,7 +44,7 @@ _LOADER = ("torch.storage", "_load_from_bytes")
 
 
 def contents_of(source: Source, container: Container) -> Checkpoint:
-    """Return what the pickle holds. Raises DamagedError when it makes no sense."""
+    """Return what the pickle holds. Raises DamagedError when it is invalid."""
     stream = read_stream(source)
     reader = PickleReader(source, stream, "")
     builder = PickleTree(stream.pickle, reader, "")
@@ -174,7 +174,7 @@ class PickleReader(TensorReader):
         return Tensor(path, element, array.shape, stride, None, rebuild=REBUILD, values=place)
 
     def _placed(self, node: Made, path: KeyPath) -> tuple[Array, Storage | memoryview] | None:
-        """Return the array with where its values lie: a storage in the file, or bytes in memory."""
+        """Return the array and where its values are: a storage in the file, or bytes in memory."""
         array = array_of(node, self._payloads)
         if array is None:
             return None

@@ -72,7 +72,7 @@ _MAX_COUNT = (1 << 63) - 1
 
 @noun
 class Wrapped:
-    """What the object says of its array: ``plain`` is whether it is no matrix or other subclass."""
+    """What the object says about its array: ``plain`` is false for a matrix or another subclass."""
 
     shape: tuple[int, ...]
     fortran: bool

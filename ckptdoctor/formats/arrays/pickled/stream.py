@@ -48,7 +48,7 @@ class Stream:
 
 
 def read_stream(source: Source, start: int = 0) -> Stream:
-    """Return the pickle that begins at byte ``start``. Raises DamagedError when it makes no sense or is cut off."""
+    """Return the pickle that begins at byte ``start``. Raises DamagedError when it is invalid or cut off."""
     data = data_of(source)
     reader, texts = _Reader(), Texts()
     pickle = decode(as_bytes(data), start, handlers=texts.handlers(reader.handlers()))

@@ -259,7 +259,7 @@ class Inner:
 
 
 def read_inner(source: Source, archive: Archive, name: str, path: KeyPath) -> Inner:
-    """Return the checkpoint in the record ``name``, whose contents are to stand at ``path``. Raises DamagedError."""
+    """Return the checkpoint in the record ``name``, with its contents at ``path``. Raises DamagedError."""
     record = archive.found[name]
     if record.method != structs.STORED or not is_whole(source, record):
         raise DamagedError(f"{shown(name)} is damaged or compressed, so it is not read.", member=shown(name))

@@ -18,7 +18,7 @@ _OLD_CONSTANTS = ("serialized_constants.pt", "serialized_constants.json", "seria
 
 
 class Place(NamedTuple):
-    """One model: the records that list or hold its weights and constants ("": none), whose files lie in ``folder``."""
+    """One model: the records that list or hold its weights and constants ("": none), with their files in ``folder``."""
 
     model: str
     folder: str
@@ -27,7 +27,7 @@ class Place(NamedTuple):
 
 
 def places_of(archive: Archive) -> list[Place]:
-    """Return the models of an archive that have weights; none where it is no exported program."""
+    """Return the models of an archive that have weights; none where it is not an exported program."""
     folder = archive.folder("archive_format")
     if folder is not None:
         return _by_model(archive, folder)

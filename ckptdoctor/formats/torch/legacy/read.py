@@ -155,7 +155,7 @@ class Stream:
 
     @property
     def keys(self) -> list[str | None]:
-        """The keys of the storages in the order in which they follow; None for what is no key."""
+        """The keys of the storages in the order in which they follow; None for anything that is not a key."""
         found = children(self.pickles[4].root)
         return [storage_key(each[-1].value.value) for part, each in found.items() if isinstance(part, int)]
 

@@ -1,4 +1,4 @@
-"""Writes an edited copy of a legacy file: the pickles anew, the storages by ranges of the original."""
+"""Writes an edited copy of a legacy file: new pickles, and the storages as ranges of the original."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def proven(source: Source) -> Stream:
 
 
 def _pickles(stream: Stream, table: LegacyStorages, plans: Sequence[StoragePlan]) -> bytes:
-    """Return everything before the storages; the list of their keys is written anew when other storages follow."""
+    """Return everything before the storages; the list of their keys is rewritten when other storages follow."""
     keys = stream.pickles[4]
     names = [plan.key for plan in _in_file_order(plans, table)]
     listed = stream.data[keys.start : keys.end]
@@ -113,7 +113,7 @@ def _pickles(stream: Stream, table: LegacyStorages, plans: Sequence[StoragePlan]
 
 
 def _in_file_order(plans: Iterable[StoragePlan], table: LegacyStorages) -> list[StoragePlan]:
-    """Return the storages as they lie in the original; new ones behind those that they were made of."""
+    """Return the storages in the order of the original; new ones after those that they were made from."""
     order = {key: number for number, key in enumerate(table.places)}
     return sorted(plans, key=lambda plan: (order[plan.old.key], plan.key != plan.old.key))
 

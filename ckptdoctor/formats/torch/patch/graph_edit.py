@@ -113,7 +113,7 @@ class GraphEdit:
         scanned.kept.append(node)
 
     def gone(self, nodes: list[PickleNode]) -> None:
-        """Forget these nodes, which hold no others and stand nowhere any more."""
+        """Forget these nodes, which hold no others and are no longer anywhere."""
         self._scanned().kept.extend(nodes)
 
     @property
@@ -159,7 +159,7 @@ class GraphEdit:
         return child
 
     def own(self, slot: Slot) -> bool:
-        """Copy what stands in a slot when other places share it. True when it was copied."""
+        """Copy what is in a slot when other places share it. True when it was copied."""
         node = slot.value
         if isinstance(node, Popped) or not isinstance(node, (Made, Tuple)) or self.references(node) < 2:
             return False

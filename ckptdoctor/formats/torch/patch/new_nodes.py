@@ -1,4 +1,4 @@
-"""Makes nodes of a graph anew, written as ``torch.save`` writes them, or as the pickle around them is written."""
+"""Makes new nodes of a graph, written as ``torch.save`` writes them, or as the pickle around them is written."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def replace_texts(graph: GraphEdit, changes: Sequence[NewText]) -> None:
 
 
 def _replace_lone(graph: GraphEdit, changes: Sequence[NewText]) -> list[NewText]:
-    """Replace the texts that stand in one place alone, as nearly all do; gives the changes of the others."""
+    """Replace the texts that are in one place only, as nearly all are; return the changes of the others."""
     olds = [holder[at] for holder, at, _ in changes]
     met, pickle = Counter(map(id, olds)), graph.pickle
     gone: list[PickleNode] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from math import prod
 
 from ckptdoctor.checkpoint import DType, KeyPath, Storage, Tensor, show_path
@@ -45,11 +45,14 @@ class NewStorages:
     def __init__(self, graph: GraphEdit, storages: Iterable[Storage], wanted: Wanted) -> None:
         self._graph = graph
         self._old = {storage.key: storage for storage in storages}
-        self._goal = {storage.key: storage for storage in wanted.contents.storages}
         self._wanted = wanted
         self._plans: dict[str, StoragePlan] = {}
         self._texts: dict[str, String] = {}  # the key of a new storage, which all references to it share
         self._held = 0
+
+    @cached_property
+    def _goal(self) -> dict[str, Storage]:
+        return {storage.key: storage for storage in self._wanted.contents.storages}
 
     def plan(self, key: str) -> StoragePlan:
         """Return what the storage is made of."""
@@ -63,6 +66,8 @@ class NewStorages:
 
     def retag(self) -> None:
         """Change the device tag in the persistent ids of storages: in that slot only, whoever shares it."""
+        if self._wanted.contents.storages is self._wanted.original.storages:
+            return  # as of nearly every repair
         tags = {
             key: self._goal[key].device
             for key, old in self._old.items()
@@ -223,7 +228,7 @@ class NewStorages:
         return PersistentId(op.BINPERSID, new.tuple([*parts, *([None] if len(like) > len(parts) else [])]))
 
     def hold(self, new: NewNodes, data: bytes, element: DType) -> PersistentId:
-        """Return a reference to a new storage with these elements, which stood in the pickle."""
+        """Return a reference to a new storage with these elements, which were in the pickle."""
         self._held += 1
         key = f"array {self._held}"  # never a key of torch, so it is free; it gets a number in the end
         storage = Storage(key, len(data), element, _CPU, None)
@@ -309,7 +314,7 @@ def _lies_in(span: tuple[int, int], pieces: Sequence[Piece]) -> bool:
 
 
 def _moved(byte: int, kept: Sequence[Piece]) -> int:
-    """Return where a byte lies once only the kept ranges are left."""
+    """Return where a byte is once only the kept ranges are left."""
     passed = 0
     for start, length in kept:
         if start <= byte < start + length:

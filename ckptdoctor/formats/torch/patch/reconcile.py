@@ -73,7 +73,7 @@ def reconcile(
 
 
 def _require_contents_alone(wanted: Wanted) -> None:
-    """Raise RefusedError for what is no matter of a pickle of torch."""
+    """Raise RefusedError for edits that do not concern a pickle of torch."""
     for edit in wanted.edits:
         other = isinstance(edit, Convert) and edit.format not in (wanted.original.format, "torch zip")
         if other or isinstance(edit, (SetMetadata, TextMetadata, Truncate, WriteIndex)):
@@ -81,9 +81,10 @@ def _require_contents_alone(wanted: Wanted) -> None:
 
 
 def _before_the_rest(graph: GraphEdit, storages: NewStorages, wanted: Wanted) -> None:
-    """Do what is done wherever it stands: tensors moved to the CPU, wrappers opened, storages retagged."""
+    """Do what does not depend on the place: move tensors to the CPU, open wrappers, retag storages."""
     made = [each for each in wanted.contents.tensors if each.origin is not None]
-    devices = {old.device for new in made for old in _moved_parts(new)}
+    odd = [each for each in made if each.parts or (each.origin is not None and each.origin.moved)]
+    devices = {old.device for new in odd for old in _moved_parts(new)}
     move_to_cpu(graph, storages, devices)
     wrappers = {id(part): each for each in wanted.original.tensors if each.subclass for part in each.parts}
     opened = [wrappers[id(each.origin)] for each in made if id(each.origin) in wrappers] if wrappers else []
@@ -155,7 +156,7 @@ class _Reconciler:
     # ---- places
 
     def _found_children(self) -> dict[KeyPath, Children]:
-        """Return what stands in every container in which something changes, once each belongs to its place alone."""
+        """Return what is in every container in which something changes, once each belongs to one place only."""
         parents: dict[KeyPath, None] = {}
         for each in self._changes:
             if isinstance(each, Entries):
@@ -171,7 +172,7 @@ class _Reconciler:
                 return found
 
     def _usual(self, change: Change) -> Change:
-        """Return the change; a dict whose keys stand in an unusual way is looked at entry by entry."""
+        """Return the change; a dict whose keys are written in an unusual way is looked at entry by entry."""
         if not isinstance(change, Renamed):
             return change
         found = key_slots(self._graph.node(change.path), change.before)
@@ -198,7 +199,7 @@ class _Reconciler:
         return each[-1].value
 
     def _values_elsewhere(self) -> dict[KeyPath, Value]:
-        """Return what stands now where the nodes come from that get another place."""
+        """Return the current values at the old places of nodes that get another place."""
         nodes = [each.node for each in self._changes if isinstance(each, Exchanged)]
         for change in self._changes:
             if isinstance(change, Entries):
@@ -237,7 +238,7 @@ class _Reconciler:
         return True, self._made(node)
 
     def _made(self, node: Node) -> Value:
-        """Return a node that was not in the file, or a tensor that stands somewhere else there."""
+        """Return a node that was not in the file, or a tensor that is somewhere else in it."""
         if isinstance(node, Tensor):
             there = self._places.of(node)
             if there is None:

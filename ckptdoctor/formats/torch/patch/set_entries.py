@@ -88,7 +88,7 @@ def set_entries(change: Entries, found: Children, entered: Sequence[tuple[Value,
 def _insert(
     lists: _Lists, path: KeyPath, found: Children, last: Part | None, following: Part | None, values: list[Value]
 ) -> None:
-    """Insert it behind the entry that stands before it where there is one."""
+    """Insert it after the entry that precedes it where there is one."""
     part = following if last is None else last
     assert part is not None
     each = found.get(part, [])

@@ -69,7 +69,7 @@ class Renamed:
 
 @noun
 class Exchanged:
-    """Something else stands at ``path``: a new node, or one that the file has elsewhere."""
+    """There is another node at ``path``: a new one, or one that the file has elsewhere."""
 
     path: KeyPath
     node: Node
@@ -96,7 +96,7 @@ _Entry = tuple[Part, Node]
 
 
 class Places:
-    """Where the nodes of a file stand, by identity; found out when it is first asked for."""
+    """Where the nodes of a file are, by identity; computed when it is first asked for."""
 
     def __init__(self, tree: Node) -> None:
         self._tree = tree
@@ -182,7 +182,7 @@ def _inside(path: KeyPath, old: Node, new: Node, stack: list[tuple[KeyPath, Node
 
 
 def _in_place(old: tuple[_Entry, ...], new: tuple[_Entry, ...]) -> bool:
-    """Return whether each entry is the one that stood in its place, perhaps under another name."""
+    """Return whether each entry is the one that was in its place before, perhaps under another name."""
     if len(old) != len(new):
         return False
     sources: set[int] = set()

@@ -35,7 +35,7 @@ _GRAD = {**GRAD, FROM_CPU: 3, f"{_UTILS}meta_tensor_no_storage": 3}
 
 
 class Detacher:
-    """Makes the calls of one graph. A tensor that stands under two keys is made twice, as torch does."""
+    """Makes the calls of one graph. A tensor under two keys is made twice, as torch does."""
 
     def __init__(self, graph: GraphEdit, new: NewNodes) -> None:
         self._graph = graph
@@ -133,7 +133,7 @@ def _wrapped(state: Value) -> list[Made]:
 
 
 def move_to_cpu(graph: GraphEdit, storages: NewStorages, devices: Collection[str]) -> None:
-    """Whatever else stands where the tensors of these devices stand, and whoever shares them, stays as it is."""
+    """Move the tensors of these devices to the CPU; other values, and everything that shares them, stay as they are."""
     if not devices:
         return
     writer = _Writer(graph, storages)

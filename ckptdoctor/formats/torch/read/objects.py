@@ -165,7 +165,7 @@ def _only(found: Filling, *, pairs: bool = False, items: bool = False) -> bool:
 def is_dict(value: Value) -> bool:
     """Return whether a value is a dict or OrderedDict.
 
-    As an object's state, its entries lie directly under the object.
+    As an object's state, its entries are directly below the object.
     """
     value = bare(value)
     if type(value) is not Made:

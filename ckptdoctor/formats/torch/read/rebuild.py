@@ -1,8 +1,8 @@
 """Each of torch's functions and classes that make a tensor when a pickle is loaded has one function here.
 
 They are called with the reader of the pickle, the name of the function, its arguments as torch passes them, the key
-path, and how many tensors the tensor lies in. They raise NotOurs for what is shown as it is, OddTensor for what torch
-refuses, and ReplacedError for a tensor that is given other values afterwards.
+path, and how many tensors the tensor is nested in. They raise NotOurs for what is shown as it is, OddTensor for what
+torch refuses, and ReplacedError for a tensor that is given other values afterwards.
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ def from_cpu(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, d
 
 
 def from_numpy(reader: Reader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
-    """Read ``(array, dtype, device, requires_grad)``: the values lie in the pickle, as the array's bytes."""
+    """Read ``(array, dtype, device, requires_grad)``: the values are in the pickle, as the array's bytes."""
     _expect(arguments, 4)
     element, array = _require_dtype(arguments[1]), array_of(arguments[0])
     if array is None:

@@ -1,4 +1,4 @@
-"""Finds where the children of a graph node stand, so that they can be replaced, renamed or taken out."""
+"""Finds where the children of a graph node are, so that they can be replaced, renamed or removed."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Slot:
 
     @property
     def value(self) -> Value:
-        """What stands there."""
+        """The current value."""
         return self.holder[self.index]
 
     def put(self, value: Value) -> None:
-        """Let ``value`` stand there instead."""
+        """Put ``value`` there instead."""
         self.holder[self.index] = value
 
 

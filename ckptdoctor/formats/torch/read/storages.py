@@ -1,4 +1,4 @@
-"""Storages are looked up as persistent ids name them: in the container, once each, and held against each other."""
+"""Looks up storages as persistent ids name them: in the container, once each, and compares the ids with each other."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def reference_in(folded: FoldedTensor) -> PersistentId:
 def storage_key(value: Value) -> str | None:
     """Return the key of a storage as text.
 
-    It is None for anything that is no key, as are the bytes objects of Python 3.
+    It is None for anything that is not a key, such as a bytes object of Python 3.
     """
     key = bare(value)
     if isinstance(key, String) and isinstance(key.value, bytes):

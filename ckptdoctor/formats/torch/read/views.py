@@ -40,7 +40,7 @@ def integers(value: Value, what: str) -> tuple[int, ...]:
 
 
 def offset_of(value: Value) -> int:
-    """Return the storage offset of a tensor. Raises OddTensor when it is no integer from 0 to 2^63 - 1."""
+    """Return the storage offset of a tensor. Raises OddTensor when it is not an integer from 0 to 2^63 - 1."""
     number = value if type(value) is int else integer(value)
     if number is None or not 0 <= number <= MAX_COUNT:
         raise OddTensor("its storage offset is not a number from 0 up to 64 bits")

@@ -18,7 +18,7 @@ NAME = "TorchScript archive"
 
 
 def examine(source: Source, head: bytes) -> Container | None:
-    """Return a zip archive with ``constants.pkl`` beside ``data.pkl``, or None for any other file."""
+    """Return a zip archive with ``constants.pkl`` next to ``data.pkl``, or None for any other file."""
     archive = archive_of(source, head)
     if archive is None or archive.folder("constants.pkl", "data.pkl") is None:
         return None

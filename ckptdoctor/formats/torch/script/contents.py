@@ -260,7 +260,7 @@ class Classes:
         self._files: dict[str, dict[str, Attributes]] = {}
 
     def find(self, full_name: str) -> Attributes | None:
-        """Return the attributes of ``__torch__.package.Class``, or None for what is no module, or has no code."""
+        """Return the attributes of ``__torch__.package.Class``, or None where it is not a module with code."""
         module, _, name = full_name.rpartition(".")
         path = f"{self._folder}code/{module.replace('.', '/')}.py"
         if path not in self._files:

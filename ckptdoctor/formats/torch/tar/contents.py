@@ -34,7 +34,7 @@ _REBUILD = "torch._utils._rebuild_tensor"
 
 
 def read_tar(source: Source, container: Container) -> Checkpoint:
-    """Return the contents of the archive. Raises DamagedError when one of its members makes no sense."""
+    """Return the contents of the archive. Raises DamagedError when one of its members is invalid."""
     members = members_of(source)
     cursor = Cursor(source, _MEMBER, members.get(_MEMBER))
     pickle = cursor.pickle()

@@ -139,7 +139,7 @@ class Tables:
         self.globals: list[GlobalUse] = []
 
     def take(self, cursor: Cursor) -> None:
-        """Read one of the two members. Raises DamagedError when it makes no sense."""
+        """Read one of the two members. Raises DamagedError when it is invalid."""
         try:
             (self._fill_storages if cursor.name == STORAGES else self._fill_tensors)(cursor)
         except TruncatedError as error:

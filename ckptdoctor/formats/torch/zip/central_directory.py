@@ -52,7 +52,7 @@ class _Claim:
 
 
 def find_end(source: Source, remarks: Remarks) -> End:
-    """Return where the central directory lies.
+    """Return where the central directory is.
 
     Raises TruncatedError when there is no end record, DamagedError when it leads nowhere, HostileError when the
     directory is too large to be a checkpoint's, and NotACheckpointError when several archives are in one file.
@@ -74,7 +74,7 @@ def find_end(source: Source, remarks: Remarks) -> End:
 
 
 def _comment(source: Source, remarks: Remarks, rest: bytes, comment: int, after: int) -> int:
-    """Return the byte after the archive's comment; remarks on a comment cut short and on bytes beyond it."""
+    """Return the byte after the archive's comment, and add notes on a truncated comment and on bytes beyond it."""
     if comment > len(rest):
         message = (
             f"the end record announces a comment of {plural(comment, 'byte')}, but "
@@ -239,7 +239,7 @@ _DOS_DIRECTORY = 0x10
 
 
 class Entry(NamedTuple):
-    """One entry of the central directory, as it stands in the file; ``offset`` is that of its local header."""
+    """One entry of the central directory, as it is in the file; ``offset`` is that of its local header."""
 
     raw: bytes
     name: str

@@ -64,7 +64,7 @@ def _at_the_record(source: Source, record: Record, crc: int) -> Iterator[tuple[i
 
 
 def _in_the_directory(source: Source, wanted: Mapping[int, int]) -> Iterator[tuple[int, bytes]]:
-    """Yield the checksums in the entries of the records whose headers lie at these offsets."""
+    """Yield the checksums in the entries of the records whose headers are at these offsets."""
     end = find_end(source, Remarks())
     data = source.read(end.offset, end.size)
     records = directory_of(source).records

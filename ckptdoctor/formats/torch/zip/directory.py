@@ -112,9 +112,9 @@ def first_folder(records: Sequence[Record]) -> str | None:
 
 
 def look_up(records: Sequence[Record], remarks: Remarks) -> dict[str, Record]:
-    """Name in ASCII lower case → the record that torch finds; remarks on names that several records share.
+    """Return, by name in ASCII lower case, the record that torch finds; add notes on names of several records.
 
-    Raises HostileError when that would take too long, in an archive that no checkpoint needs to be like.
+    Raises HostileError when that would take too long, which no real checkpoint makes it do.
     """
     found = dict(zip(all_ascii_lower([record.name for record in records]), records, strict=True))
     if len(found) == len(records):

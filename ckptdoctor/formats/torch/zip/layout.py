@@ -120,12 +120,12 @@ def lay_out(items: Sequence[Item], alignment: int = DEFAULT_ALIGNMENT) -> tuple[
 def lay_out_moved(
     head: tuple[str, bytes, int], rest: Sequence[Record], alignment: int, read: Callable[[int, int], bytes]
 ) -> tuple[Segment, ...] | None:
-    """Return the archive in which only the first record is another: all that is behind it moves, as it is.
+    """Return the archive in which only the first record is different: everything after it moves unchanged.
 
-    ``head`` is the name, the data and the CRC of that record, ``rest`` are the others in the order in which they lie in
-    the original, and ``read`` gives bytes of it. The data of every record is aligned, so behind the first header that
-    has to be written anew everything moves by a multiple of the alignment. None where something between the records is
-    not what ``lay_out`` would write there: each header is compared, but no items and segments are made of each.
+    ``head`` is the name, the data and the CRC of that record, ``rest`` are the others in the order of the original, and
+    ``read`` gives bytes of it. The data of every record is aligned, so after the first header that has to be rewritten
+    everything moves by a multiple of the alignment. None where something between the records is not what ``lay_out``
+    would write there: each header is compared, but no items and segments are made of each.
     """
     name, data, crc = head
     new, first, last = Item(name, len(data), crc, (Literal(data),)), rest[0], rest[-1]
@@ -197,7 +197,7 @@ def local_header(name: str, size: int, at: int, alignment: int) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _around_name(flags: int, length: int, padding: int) -> tuple[bytes, bytes]:
-    """Return what stands before and behind a name of so many bytes in the header of a record within the first 4 GiB."""
+    """Return the header bytes before and after a name of ``length`` bytes, for a record within the first 4 GiB."""
     extra = _padding(padding)
     return _fixed(flags, length, len(extra)), extra
 
@@ -306,9 +306,9 @@ _FLAGS = (structs.UTF8, structs.UTF8 | structs.HAS_DESCRIPTOR)
 def predicted_records(entries: Sequence[Entry], directory_offset: int, remarks: Remarks) -> list[Record] | None:
     """Return the records of ``entries``, in the same order, which is that of the file.
 
-    It is None where one lies otherwise.
+    It is None where one is somewhere else.
 
-    Each place is worked out twice: from its header's offset on, and from where the next record begins backwards.
+    Each place is computed twice: forwards from its header's offset, and backwards from where the next record begins.
     """
     behind = [*(entry.offset for entry in entries[1:]), directory_offset]
     records = []

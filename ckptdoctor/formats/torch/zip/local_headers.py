@@ -63,7 +63,7 @@ class _Window:
         self.until = 0  # the first entry whose header it does not hold
 
     def seek(self, index: int) -> None:
-        """Hold the header of ``entries[index]``, the descriptor before it, and what lies near behind it."""
+        """Hold the header of ``entries[index]``, the descriptor before it, and the bytes soon after it."""
         first = self._entries[index]
         start = max(0, first.offset - structs.DESCRIPTOR64.size)
         stop = first.offset + structs.LOCAL.size + len(first.raw) + _EXTRA
@@ -162,8 +162,8 @@ def _visit_all(window: _Window, entries: Sequence[Entry], directory_offset: int,
 def _usual_records(window: _Window, entries: Sequence[Entry]) -> list[Record]:
     """Return the records behind entries whose headers the window holds, if nothing about any of them is odd; else none.
 
-    They are compared column by column, which takes a third of the time of one by one. What lies in front of the first
-    and behind the last of them is not looked at.
+    They are compared column by column, which takes a third of the time of one by one. What comes before the first and
+    after the last of them is not looked at.
     """
     raws, names, methods, flags, crcs, packed, sizes, offsets, directories = zip(*entries, strict=True)
     row = _header_of(len(raws[0]))
@@ -236,7 +236,7 @@ def _descriptor(record: Record) -> bytes:
 
 
 def _leave(window: _Window, record: Record, following: int, remarks: Remarks) -> None:
-    """Remark on what lies between the data of ``record`` and the next header or the directory, at ``following``."""
+    """Add a note on what is between the data of ``record`` and the next header or the directory, at ``following``."""
     end = record.end
     usual = record.flags == _TORCH_FLAGS and window.start <= end <= following and record.size < structs.MAX32
     if usual and window.data.startswith(_descriptor(record), end - window.start):

@@ -69,7 +69,7 @@ def remember(source: Source, directory: Directory) -> None:
 
 
 def examine(source: Source, head: bytes) -> Container | None:
-    """Return what the outside of the file says, or None when it is no archive with a ``data.pkl`` in a folder.
+    """Return what the outside of the file shows, or None when it is not an archive with a ``data.pkl`` in a folder.
 
     A damaged archive whose first record is ``data.pkl`` is a container that cannot be read, with a note.
     """
@@ -219,7 +219,7 @@ def _asides(source: Source, directory: Directory, record: Record, pickle: Pickle
 
 
 def _strange(directory: Directory, record: Record) -> list[Record]:
-    """Return the records beside ``record`` that are neither storages nor the small ones of torch.save."""
+    """Return the records next to ``record`` that are neither storages nor the small ones of torch.save."""
     prefix = directory.prefix
     storages, usual = f"{prefix}/data/", frozenset([f"{prefix}/{word}" for word in _WORDS])
     others = [each for each in directory.records if not each.name.startswith(storages)]

@@ -1,4 +1,4 @@
-"""Defines the nouns of a zip archive: records, the directory that lists them, and remarks on what is odd."""
+"""Defines the nouns of a zip archive: records, the directory that lists them, and notes on what is odd."""
 
 from __future__ import annotations
 
@@ -133,12 +133,12 @@ class Remarks:
         self.trouble = False
 
     def add(self, kind: NoteKind, message: str, *, member: str | None = None, offset: int | None = None) -> None:
-        """Add one remark about the archive as a whole, at byte ``offset`` of the file, or about ``member``."""
+        """Add one note about the archive as a whole, at byte ``offset`` of the file, or about ``member``."""
         self.trouble |= kind in _TROUBLE
         self._notes.append(Note(kind, message, None if member is None else shown(member), offset))
 
     def about(self, kind: NoteKind, name: str, what: str, offset: int | None = None) -> None:
-        """Add a remark about the record ``name``: ``what`` completes "the record … ", equal for equal causes.
+        """Add a note about the record ``name``: ``what`` completes "the record … ", equal for equal causes.
 
         ``offset`` is where in the file it shows.
         """

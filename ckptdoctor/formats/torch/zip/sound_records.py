@@ -55,7 +55,7 @@ def _listed(source: Source) -> Directory | None:
 def _walked(source: Source) -> Directory:
     """Return the records that can be found by going through the file.
 
-    Raises DamagedError where the first is no pickle.
+    Raises DamagedError where the first is not a pickle.
     """
     name = first_name(source)
     if name is None or not name.lower().endswith(_PICKLE) or name.count("/") != 1:
@@ -127,7 +127,7 @@ def _next_header(source: Source, start: int, prefix: str) -> int | None:
 
 
 class Found(NamedTuple):
-    """A record, and whether it stands right behind the one before it."""
+    """A record, and whether it comes directly after the one before it."""
 
     record: Record
     adjoins: bool
@@ -138,8 +138,8 @@ def sound_records(found: Sequence[Found], used: Sequence[str]) -> list[Record]:
 
     ``used`` are the names of the storages in the order of their first use.
 
-    A name that is there twice is in doubt wherever it stands. Where the others follow an order, so is one that does
-    not: right behind a record its successor must follow, behind a damaged place some later one.
+    A name that is there twice is in doubt wherever it is. Where the others follow an order, so is one that does not:
+    directly after a record its successor must follow, and after a damaged place some later one.
     """
     counts = Counter(each.record.name for each in found)
     places = {name: place for place, name in enumerate(_order([each.record.name for each in found], used))}

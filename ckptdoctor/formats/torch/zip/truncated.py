@@ -221,9 +221,9 @@ def local_at(source: Source, at: int) -> Local | None:
 
 
 def _search(source: Source, data: int) -> int | None:
-    """Return the length of a record that only its descriptor tells.
+    """Return the length of a record that only its descriptor has.
 
-    It is the one that gives just the length it stands behind.
+    That is the descriptor whose length is exactly its distance from the data.
     """
     reach = _FIRST_SEARCH
     while True:

@@ -170,9 +170,9 @@ def _behind_storages(directory: Directory) -> Record | None:
 def _moved(
     source: Source, directory: Directory, head: tuple[str, bytes, int], storages: Sequence[Storage]
 ) -> tuple[Segment, ...] | None:
-    """Return the whole copy where all that is behind the pickle can move as one block, as in nearly every archive.
+    """Return the whole copy where everything after the pickle can move as one block, as in nearly every archive.
 
-    None where records may have to change their order, or be written anew.
+    None where records may have to change their order, or be rewritten.
     """
     records, alignment = directory.records, _alignment(source, directory)
     folder, names = f"{directory.prefix}/data/", [record.name for record in records]
@@ -237,7 +237,7 @@ def _ended(first: Copy, begin: int, stop: int, between: Literal | None) -> list[
 
 
 class _Near:
-    """Reads short ranges one behind the other, with one call of the system for many that lie close together."""
+    """Reads short ranges one after another, with one system call for many that are close together."""
 
     def __init__(self, source: Source) -> None:
         self._source = source

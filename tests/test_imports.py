@@ -416,6 +416,7 @@ BEHIND_DOORS = {
     "repair/test_fusing_norms.py": {"edits.norms", "prove.norms"},
     "repair/test_merge_adapter.py": {"edits.computing"},
     "repair/test_orthogonal.py": {"computing.proof", "edits.computing", "edits.elements"},
+    "against/test_formats.py": {"values.ggml_blocks"},
     # edits of whole modules name the tensors of these; what a plan says of an edit that no option asks for
     "edits/applied/test_told.py": {"rendering.fix_json", "rendering.fix_text"},
     "edits/applied/test_unwrapping.py": {"rules.kit.sharded_samples"},

@@ -146,7 +146,7 @@ class Meter:
             apart = np.where((wide == given) | (np.isnan(wide) & np.isnan(given)), 0, apart)
             largest = float(np.nan_to_num(apart, nan=inf, posinf=inf).max(initial=0))
         self._largest = max(self._largest, largest)
-        self._sum += float(np.add.reduce(apart, dtype=np.float64))
+        self._sum += float(np.add.reduce(apart))  # in pairs, so that float32 is exact enough
         self._apart += float(np.dot(apart, apart))
         square = float(np.dot(given, given))
         self._squares += square

@@ -14,7 +14,7 @@ from ckptdoctor.cli.progress import drawn
 _EXAMPLES = (
     ("A file, as a whole and tensor by tensor", "ckptdoctor verify copy.pt"),
     ("One tensor, without reading the others", "ckptdoctor verify copy.pt --tensor conv1.weight"),
-    ("An export, with the checkpoint that it was made of", "ckptdoctor verify model.gguf --against model.safetensors"),
+    ("An export, GGUF too, with the checkpoint it was made from", "ckptdoctor verify export.safetensors --against base.pt"),
 )
 _GROUPS = {
     "With a seal": ("seal", "tensors"),
@@ -71,7 +71,7 @@ def command(
     style: str,
     color: str,
 ) -> ExitStatus:
-    """Compare a checkpoint with its seal byte by byte, or an export with its source.
+    """Compare a checkpoint with its seal, or an export with its source.
 
     Tensors that changed are named with the bytes that did. Files of a sealed folder that are missing or new are listed.
     It proves that bytes are as they were sealed, and nothing else. PATH may be an address: --tensor then fetches only

@@ -148,7 +148,7 @@ def _take_back(disk: Disk, path: str, folder: str, hot: str, opened: list[int], 
     while opened:
         disk.close(opened.pop())
     try:
-        restore(disk, folder, load(disk, hot), own=True)
+        restore(disk, folder, load(disk, hot, path), own=True)
         disk.unlink(hot)
         disk.fsync_dir(folder)
     except (OSError, CkptDoctorError) as trouble:

@@ -53,13 +53,13 @@ def undo(disk: Disk, path: str) -> UndoReport:
             if not done:
                 return UndoReport(path, None, False, 0)
             last = undo_journal(path, done[-1])
-            found = _complete(disk, folder, load(disk, last))
-            if found == load(disk, last):
+            found = _complete(disk, folder, load(disk, last, path))
+            if found == load(disk, last, path):
                 disk.rename(last, hot)
                 disk.fsync_dir(folder)
             else:
                 store(disk, found, hot)
-        journal = load(disk, hot)
+        journal = load(disk, hot, path)
         restore(disk, folder, journal)
         copy = undo_journal(path, journal.number)
         if os.path.basename(copy) in disk.names(folder):  # of a file that a clone replaced since
@@ -108,7 +108,7 @@ def history(disk: Disk, path: str) -> list[Entry]:
     found = []
     for number, journal, is_hot in [*([(0, hot, True)] if os.path.basename(hot) in names else []), *paths]:
         try:
-            read = load(disk, journal)
+            read = load(disk, journal, path)
             found.append(Entry(number or read.number, read, hot=is_hot))
         except CkptDoctorError as error:
             found.append(Entry(number, None, error.message, is_hot))

@@ -12,10 +12,12 @@ import json
 import os
 from collections.abc import Iterator
 from hashlib import blake2b, sha256
+from typing import Any
 
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.inplace.change import SECTOR, FileChange
 from ckptdoctor.inplace.disk import Disk
+from ckptdoctor.inplace.names import place
 from ckptdoctor.noun import noun
 
 _MAGIC = b"ckptdoctor undo journal 1\n"
@@ -180,46 +182,82 @@ def _said(each: FileRecord) -> dict[str, object]:
 
 
 def decode(data: bytes, path: str) -> Journal:
-    """Return the journal. Raises DamagedError where one bit of it is not what was written."""
+    """Return the journal. Raises DamagedError where one bit of it is not what was written.
+
+    It may come from a stranger, with a SHA-256 that is right: nothing in it is believed before it is looked at.
+    """
     body, checksum = data[:-32], data[-32:]
+    damaged = DamagedError(f"{path} is damaged, so nothing is restored from it. Restore the checkpoint from a copy.")
     if not data.startswith(_MAGIC) or sha256(body).digest() != checksum:
-        raise DamagedError(f"{path} is damaged, so nothing is restored from it. Restore the checkpoint from a copy.")
+        raise damaged
     start = len(_MAGIC) + 8
     stop = start + int.from_bytes(body[len(_MAGIC) : start], "little")
-    said = json.loads(body[start:stop])
-    files = []
-    for each in said["files"]:
-        kept = []
-        for at, length, digests in each["kept"]:
-            new = bytes.fromhex(digests)
-            pieces = tuple([new[place : place + _DIGEST] for place in range(0, len(new), _DIGEST)])
-            kept.append(Kept(at, body[stop : stop + length], pieces))
-            stop += length
-        files.append(
-            FileRecord(
-                each["name"],
-                each["device"],
-                each["inode"],
-                each["old"][0],
-                each["old"][1],
-                each["new"][0],
-                each["new"][1],
-                each["inserted"],
-                tuple([(begin, end) for begin, end in each["runs"]]),
-                tuple(kept),
-                tuple([Sample(at, length, bytes.fromhex(text)) for at, length, text in each["samples"]]),
-            )
-        )
-    return Journal(said["number"], said["made"], tuple(said["told"]), tuple(files))
+    try:
+        said = json.loads(body[start:stop])
+        files = []
+        for each in said["files"]:
+            record, stop = _read(each, body, stop)
+            files.append(record)
+        return Journal(_count(said["number"]), _count(said["made"]), tuple(map(str, said["told"])), tuple(files))
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+        raise damaged from error
 
 
-def load(disk: Disk, path: str) -> Journal:
-    """Return the journal at this path. Raises OSError, and DamagedError."""
+def _read(each: dict[str, Any], body: bytes, at: int) -> tuple[FileRecord, int]:
+    """Return what is said of one file, whose old bytes begin at ``at`` of the journal, and where they end.
+
+    Raises ValueError, KeyError, TypeError, IndexError or AttributeError for what no change in place writes.
+    """
+    kept = []
+    for begin, length, digests in each["kept"]:
+        new = bytes.fromhex(digests)
+        pieces = tuple([new[place : place + _DIGEST] for place in range(0, len(new), _DIGEST)])
+        one = Kept(_count(begin), body[at : at + _count(length)], pieces)
+        if len(one.old) != length or len(pieces) != len(list(sectors(begin, begin + length))):
+            raise ValueError("bytes are missing")
+        kept.append(one)
+        at += length
+    samples = [Sample(_count(begin), _count(length), bytes.fromhex(text)) for begin, length, text in each["samples"]]
+    if any(sample.length > _SAMPLED for sample in samples):
+        raise ValueError("a sample is larger than any")
+    name = each["name"]
+    if os.path.basename(name) != name or name in ("", os.curdir, os.pardir):
+        raise ValueError("a file in another folder")
+    sizes = [_count(size) for size in (each["old"][0], each["new"][0], each["inserted"])]
+    record = FileRecord(
+        name,
+        _count(each["device"]),
+        _count(each["inode"]),
+        sizes[0],
+        int(each["old"][1]),
+        sizes[1],
+        int(each["new"][1]),
+        sizes[2],
+        tuple([(_count(begin), _count(end)) for begin, end in each["runs"]]),
+        tuple(kept),
+        tuple(samples),
+    )
+    return record, at
+
+
+def _count(number: object) -> int:
+    """Return a number that is not negative, and that a file can have of bytes. Raises ValueError for anything else."""
+    if type(number) is not int or not 0 <= number < 1 << 63:
+        raise ValueError("not a count")
+    return number
+
+
+def load(disk: Disk, path: str, owner: str) -> Journal:
+    """Return the journal at this path, of a change to the file or folder ``owner``. Raises OSError, and DamagedError."""
     fd = disk.open(path)
     try:
-        return decode(disk.pread(fd, disk.status(fd).size, 0), path)
+        journal = decode(disk.pread(fd, disk.status(fd).size, 0), path)
     finally:
         disk.close(fd)
+    name = os.path.basename(os.path.realpath(owner))
+    if place(owner)[1] and any(each.name != name for each in journal.files):
+        raise DamagedError(f"{path} is not about {name}, so nothing is restored from it. Delete it.")
+    return journal
 
 
 def store(disk: Disk, journal: Journal, hot: str, reserve: int = 0) -> None:

@@ -80,6 +80,7 @@ FAULTS = (
     Fault("F014", _V0, "its contents cannot be read"),
     Fault("F015", _V0, "a tensor is outside of its storage"),
     Fault("F017", _V0, "values are replaced while it is loaded"),
+    Fault("F018", _V0, "a change in place was not completed"),
     Fault("C110", _V0, "safetensors refuses the header"),
     Fault("C111", _V0, "safetensors refuses the offsets"),
     Fault("C112", _V0, "safetensors refuses the header"),

@@ -8,6 +8,7 @@ import hashlib
 import json
 import mmap
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -237,6 +238,40 @@ def test_a_damaged_journal_is_never_replayed(zipped):
     after = zipped.read_bytes()
     assert "is damaged, so nothing is restored from it" in undo(zipped)[1]
     assert zipped.read_bytes() == after
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"name": "../victim.pt"}, "is damaged"),
+        ({"name": "/etc/passwd"}, "is damaged"),
+        ({"name": "victim.pt"}, "is not about model.pt"),
+        ({"kept": [[-1, 2, ""]]}, "is damaged"),
+        ({"kept": [[0, 1 << 62, ""]]}, "is damaged"),
+        ({"samples": [[0, 1 << 50, ""]]}, "is damaged"),
+        ({"old": [1 << 70, 0]}, "is damaged"),
+        ({"runs": 7}, "is damaged"),
+        ({"name": None}, "is damaged"),
+    ],
+    ids=str,
+)
+def test_a_journal_of_a_stranger_is_not_believed(zipped, change, said):
+    """Its checksum is right; it names another file, or says what no change in place says."""
+    assert fix(zipped, *SHORTER)[0] == 0
+    victim = shutil.copy(zipped, zipped.with_name("victim.pt"))
+    (journal,) = zipped.parent.glob(".*undo*")
+    data = journal.read_bytes()
+    head = data.index(b"{")
+    length = int.from_bytes(data[head - 8 : head], "little")
+    held = json.loads(data[head : head + length])
+    held["files"][0].update(change)
+    text = json.dumps(held).encode()
+    made = data[: head - 8] + len(text).to_bytes(8, "little") + text + data[head + length : -32]
+    journal.write_bytes(made + hashlib.sha256(made).digest())
+    after = zipped.read_bytes()
+    assert said in undo(zipped)[1]
+    assert said in undo(zipped, "--list")[1]
+    assert zipped.read_bytes() == Path(victim).read_bytes() == after
 
 
 # ---- 4: space is reserved first

@@ -118,6 +118,7 @@ def prepare(folder: Path) -> None:
     (folder / "error.txt").write_text(ERROR)
     carry_out("ckptdoctor convert base.pt checkpoint --shard-size 6kB", folder)
     carry_out("ckptdoctor seal copy.pt", folder)
+    carry_out("ckptdoctor convert base.pt export.safetensors", folder)
     (folder / "run").mkdir()
     shutil.copy(SAMPLES / "healthy" / "training.pt", folder / "run" / "epoch_41.pt")
     shutil.copy(SAMPLES / "sick" / "F005-truncated-zip.pt", folder / "run" / "epoch_42.pt")

@@ -129,6 +129,8 @@ def _why(each: Graft) -> str:
 def _nothing(report: GraftReport) -> str:
     unlike = report.likeness.unlike
     if report.donor is None:
+        if report.beside:
+            return "no tensor that was requested is known to be damaged"
         unseen = "; without checksums a changed value cannot be detected" if report.unsummed else ""
         return f"no tensor is known to be damaged{unseen}"
     if not unlike:

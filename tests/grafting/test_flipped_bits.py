@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from safetensors.torch import save_file
 import ckptdoctor
 from ckptdoctor.errors import RefusedError, UsageError
 from tests.commands import run_here
-from tests.grafting.copies import flip, places
+from tests.grafting.copies import flip, places, training
 
 SMALL, LARGE = torch.rand(500, generator=torch.Generator().manual_seed(0)), torch.arange(100_000.0)
 WEIGHTS = {"small": SMALL, "large": LARGE, "other": SMALL[:50].clone()}  # the checksum of a large one is not believed
@@ -77,6 +78,8 @@ def test_without_another_copy_flipped_bits_alone_are_healed(whole):
     salvaged = run_here("salvage", "bad.pt", "--format", "json", cwd=whole.parent)
     assert document["healed"] == json.loads(salvaged.stdout)["healed"] != []
     assert b"nothing to do" in run_here("graft", "whole.pt", cwd=whole.parent).stdout
+    done = run_here("graft", "bad.pt", "--root", "other", "--force", cwd=whole.parent)
+    assert done.returncode == 1 and b"no tensor that was requested is known to be damaged" in done.stdout
 
 
 def test_what_is_not_certain_stays_damaged(whole):
@@ -126,6 +129,32 @@ def test_a_pattern_asks_for_the_other_copy(whole):
         ckptdoctor.graft(bad, whole.with_name("other.pt"), key="small")
     with pytest.raises(UsageError, match="key= needs the other copy"):
         ckptdoctor.graft(bad, key="small")
+
+
+def test_a_mixture_is_refused_with_what_needs_none(whole):
+    """The other copy is of another step: one tensor needs it, another can be healed without it."""
+    torch.save({key: tensor + 1 for key, tensor in WEIGHTS.items()}, whole.with_name("other.pt"))
+    bad = damaged(whole, ("small", 9), ("small", 700), ("other", 33))
+    with pytest.raises(RefusedError, match=r"would be a mixture.*\n.* 1 tensor can be healed"):
+        ckptdoctor.graft(bad, whole.with_name("other.pt"))
+    assert [each.path for each in ckptdoctor.graft(bad).healed] == [("other",)]
+
+
+@pytest.mark.parametrize("flips", [40, pytest.param(2_000, marks=pytest.mark.slow)])
+def test_bits_flipped_anywhere(flips, tmp_path):
+    """One in a storage gives the file as it was saved; two or three are never taken for one."""
+    whole, bad, out = (tmp_path / name for name in ("whole.pt", "bad.pt", "out.pt"))
+    torch.save(training(), whole)
+    before, chosen = whole.read_bytes(), random.Random(5)
+    where = [each for each in places(whole).values() if each[1]]
+    for number in range(flips):
+        start, length = chosen.choice(where)
+        flip(whole, bad, *[8 * start + bit for bit in chosen.sample(range(8 * length), 1 + number % 3)])
+        if number % 3:
+            with pytest.raises(RefusedError):
+                ckptdoctor.graft(bad, None, out, force=True)
+        else:
+            assert ckptdoctor.graft(bad, None, out, force=True).written and out.read_bytes() == before
 
 
 def test_a_tensor_of_several_storages_is_healed_whole(tmp_path):

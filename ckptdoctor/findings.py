@@ -11,6 +11,7 @@ from ckptdoctor.checkpoint.progress import Progress
 from ckptdoctor.edits import Fix
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.edits.fix import Step
+from ckptdoctor.edits.grafts import HealedTensor
 from ckptdoctor.noun import field, noun
 from ckptdoctor.writing.filling import Reading as Reading
 
@@ -237,23 +238,6 @@ class LostTensor:
     nbytes: int
     share: float
     damage: str = ""
-
-
-@noun
-class HealedTensor:
-    """A tensor whose checksum is explained by one flipped bit, which was flipped back.
-
-    It is bit ``bit`` (0: the lowest) of byte ``offset`` of the damaged file. ``chance`` is how often other damage looks
-    the same (0 to 1), and ``vouched`` names the seal or published checksum that agrees ("": its own checksum alone).
-    ``file`` is the shard that it is in, where there are several.
-    """
-
-    path: KeyPath
-    offset: int
-    bit: int
-    chance: float
-    vouched: str = ""
-    file: str = ""
 
 
 @noun

@@ -211,7 +211,7 @@ def salvage(
 @from_python
 def graft(
     path: Path,
-    donor: Path,
+    donor: Path | None = None,
     output: Path | None = None,
     *,
     key: Words = (),
@@ -224,11 +224,12 @@ def graft(
 ) -> GraftReport:
     """Take the damaged tensors of ``path`` from another copy, ``donor``, into a new, verified file.
 
-    ``output`` None is next to it (``name.grafted.ext``). ``key`` takes patterns of tensors to replace whether or not
-    they are known to be damaged. ``root`` and ``from_root`` are the corresponding parts of both files. ``unsafe_fixes``
-    consents to a mixture of two saves, and ``diff`` writes nothing. ``GraftReport.left`` is what stays damaged. Raises
-    UsageError, UnreadableError, NotACheckpointError, DamagedError, RefusedError or WriteError; then nothing has
-    changed.
+    Single flipped bits that the checksum locates, and the donor does not heal, are flipped back
+    (``GraftReport.healed``); ``donor`` None does only that. ``output`` None is next to it (``name.grafted.ext``).
+    ``key`` takes patterns of tensors to replace whether or not they are known to be damaged. ``root`` and ``from_root``
+    are the corresponding parts of both files. ``unsafe_fixes`` consents to a mixture of two saves, and ``diff`` writes
+    nothing. ``GraftReport.left`` is what stays damaged. Raises UsageError, UnreadableError, NotACheckpointError,
+    DamagedError, RefusedError or WriteError; then nothing has changed.
 
     >>> import ckptdoctor
     >>> damaged, copy = "sample_ckpts/sick/F009-crc-mismatch.pt", "sample_ckpts/healthy/state_dict.pt"
@@ -239,7 +240,7 @@ def graft(
     from ckptdoctor.grafting import heal as grafting
     from ckptdoctor.grafting.request import GraftRequest
 
-    named = os.fspath(path), os.fspath(donor), optional(output)
+    named = os.fspath(path), optional(donor), optional(output)
     with told(progress):
         return grafting.graft(GraftRequest(*named, several(key), root, from_root, unsafe_fixes, force, diff))
 

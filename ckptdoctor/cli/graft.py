@@ -1,4 +1,4 @@
-"""``ckptdoctor graft`` takes damaged tensors from another copy."""
+"""``ckptdoctor graft`` takes damaged tensors from another copy, and flips single bits back without one."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _EXAMPLES = (
     ("Replace what is damaged", "ckptdoctor graft damaged.pt --from copy.pt"),
+    ("Flip single bits back, without another copy", "ckptdoctor graft damaged.pt -o healed.pt"),
     ("Show what would be replaced, and write nothing", "ckptdoctor graft damaged.pt --from copy.pt --diff"),
 )
 
@@ -31,9 +32,8 @@ _EXAMPLES = (
     "--from",
     "donor",
     metavar="OTHER",
-    required=True,
     shell_complete=files,
-    help="The other copy: a file or folder in any format.",
+    help="The other copy: a file or folder in any format. Without it only single flipped bits are healed.",
 )
 @click.option(
     "-o",
@@ -53,7 +53,7 @@ _EXAMPLES = (
 @color
 def command(
     path: str,
-    donor: str,
+    donor: str | None,
     output: str | None,
     keys: tuple[str, ...],
     root: str | None,
@@ -70,8 +70,12 @@ def command(
     checksum, have holes of zero bytes, or contain NaN or infinities. Names, shapes and dtypes must be the same in
     OTHER, and its tensors must be intact. All other bytes of DAMAGED stay as they are. Bytes that match the checksum in
     DAMAGED are what was saved; without a checksum, both files must agree in every other tensor to count as copies of
-    one save, and anything else needs --unsafe-fixes. The output is verified before it gets its name, and the original
-    is never touched.
+    one save, and anything else needs --unsafe-fixes.
+
+    What OTHER does not have is healed where the checksum of a tensor of a torch zip shows which one bit was flipped,
+    and other damage would look the same in less than 1 of 10,000 cases, or a seal or a published SHA-256 agrees.
+    Without --from that is all that is done; ckptdoctor salvage recovers what is intact. The output is verified before
+    it gets its name, and the original is never touched.
 
     Exit status: 0 nothing is damaged any more, 1 something was refused or is still damaged, 2 invalid usage or an
     unreadable path.

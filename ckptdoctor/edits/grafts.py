@@ -1,4 +1,4 @@
-"""Reports a graft: which tensors came from the other copy, and how far the two copies are alike."""
+"""Reports a graft: which tensors came from the other copy, how far both are alike, and which bits were flipped back."""
 
 from __future__ import annotations
 
@@ -27,6 +27,23 @@ class Graft:
     trouble: str
     ground: Ground
     came_from: KeyPath | None = None
+
+
+@noun
+class HealedTensor:
+    """A tensor whose checksum is explained by one flipped bit, which was flipped back.
+
+    It is bit ``bit`` (0: the lowest) of byte ``offset`` of the damaged file. ``chance`` is how often other damage looks
+    the same (0 to 1), and ``vouched`` names the seal or published checksum that agrees ("": its own checksum alone).
+    ``file`` is the shard that it is in, where there are several.
+    """
+
+    path: KeyPath
+    offset: int
+    bit: int
+    chance: float
+    vouched: str = ""
+    file: str = ""
 
 
 @noun
@@ -64,19 +81,22 @@ class Likeness:
 
 @noun
 class GraftReport:
-    """Everything that is reported about one graft. ``output`` is None where there was nothing to graft.
+    """Everything that is reported about one graft. ``output`` is None where there was nothing to do.
 
-    ``beside`` counts further damaged tensors that were not asked for. ``new_bytes`` counts those of the output that are
-    not the damaged file's. ``unexamined`` says which files of the other copy are missing or damaged; ``unsummed``: some
-    values have no checksum that verifies them. ``written`` is true once the output is there, and verified.
+    ``donor`` is None where no other copy was named. ``healed`` are tensors that need none: one bit of them, located by
+    their checksum, is flipped back. ``beside`` counts further damaged tensors that were not asked for. ``new_bytes``
+    counts those of the output that are not the damaged file's. ``unexamined`` says which files of the other copy are
+    missing or damaged; ``unsummed``: some values have no checksum that verifies them. ``written`` is true once the
+    output is there, and verified.
     """
 
     path: str
-    donor: str
+    donor: str | None
     output: str | None
     format: str
     tensors: int
     grafted: tuple[Graft, ...] = ()
+    healed: tuple[HealedTensor, ...] = ()
     left: tuple[Left, ...] = ()
     beside: int = 0
     likeness: Likeness = Likeness()
@@ -86,6 +106,11 @@ class GraftReport:
     replaces_original: bool = False
     written: bool = False
     seconds: float = 0.0
+
+    @property
+    def changes(self) -> bool:
+        """Whether there is something to write."""
+        return bool(self.grafted or self.healed)
 
     @property
     def stays_damaged(self) -> bool:

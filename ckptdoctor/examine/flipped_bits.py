@@ -10,7 +10,8 @@ import os
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
-from ckptdoctor.checkpoint import Source, Storage
+from ckptdoctor.checkpoint import KeyPath, Source, Storage
+from ckptdoctor.edits.grafts import HealedTensor
 from ckptdoctor.errors import DamagedError, UnreadableError
 from ckptdoctor.examine.promised_checksums import promise_of
 from ckptdoctor.noun import noun
@@ -40,6 +41,15 @@ class FlippedBit:
     def certain(self) -> bool:
         """Whether it may be flipped back."""
         return bool(self.vouched) or self.chance < SAFE
+
+    @property
+    def doubt(self) -> str:
+        """Why it may not, where it is not certain."""
+        return f"a flipped bit in byte {self.offset:,} would explain it, but only a seal or a SHA-256 proves it"
+
+    def in_tensor(self, path: KeyPath) -> HealedTensor:
+        """Return what is reported of a tensor of this storage once the bit is flipped back."""
+        return HealedTensor(path, self.offset, self.bit, self.chance, self.vouched)
 
 
 def explained(damage: Iterable[Damage], source: Source) -> list[FlippedBit]:

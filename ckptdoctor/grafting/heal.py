@@ -1,5 +1,8 @@
 """Puts tensors of another copy in the place of damaged ones; every other byte of the file stays as it is.
 
+What the other copy does not have may need none: where one flipped bit explains the checksum of a record, it is flipped
+back (``examine.flipped_bits``). Without another copy that is all that is done.
+
 The damaged file keeps the checksum of what was saved. Bytes of the other copy that fit it are the ones that were lost,
 and need no other proof. Where there is no checksum, the two files must agree in every other tensor to pass for copies
 of one save; what comes of two different ones is a mixture, and needs consent.
@@ -22,7 +25,7 @@ from ckptdoctor.checkpoint.progress import Progress, Work, follow, in_thread
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.differences import ABSENT, Difference, Pair, Side
 from ckptdoctor.diffing.diff import compare_headers
-from ckptdoctor.edits.grafts import Graft, GraftReport, Ground, Likeness
+from ckptdoctor.edits.grafts import Graft, GraftReport, Ground, HealedTensor, Likeness
 from ckptdoctor.errors import DamagedError, NotACheckpointError, RefusedError, UsageError
 from ckptdoctor.facts.reader_notes import require_own_values
 from ckptdoctor.formats.suffixes import require_own_format, unwrapped_path
@@ -70,33 +73,47 @@ def grafting(request: GraftRequest) -> Generator[Event, None, GraftReport]:
     """Do the same step by step: say how far it is, what will be done before it is, and in the end what was."""
     started = perf_counter()
     with ExitStack() as stack:
-        mine, its = _damaged(stack, request), _donor(stack, request)
-        found = compare_headers(mine.side, its.side)
-        partners = {pair.a.path: pair for pair in found.pairs if pair.sure}
-        here = yield from examined(mine.checkpoint, mine.source)
-        here = yield from _without_doubts(here, partners, mine, its)
-        asked = with_others(mine.checkpoint, here.damage, dict(_wanted(request, mine, here)))
-        there = yield from examined(
-            its.checkpoint, its.source, [partners[path].b for path in asked if path in partners]
-        )
-        likeness = yield from _likeness(found, mine, its, {*here.troubles, *asked}, there)
-        choice = Choice((mine.checkpoint, mine.source, here), (its.checkpoint, there), partners, asked)
+        mine = _damaged(stack, request)
+        its = None if request.donor is None else _donor(stack, request, request.donor)
+        choice, likeness = yield from _choice(request, mine, its)
         choice.choose()
-        report = _report(request, (mine, its), here, choice, likeness)
+        report = _report(request, mine, its, choice, likeness)
         _require(request, report, choice)
         wanted = grafted(mine.checkpoint, mine.source, choice.made.values())
         recipe = formats.write(wanted, mine.source)
-        new_bytes = sum(patch.nbytes for each in choice.made.values() for patch in each.patches)
-        report = replace(report, new_bytes=new_bytes)
+        report = replace(report, new_bytes=sum(each.nbytes for each in choice.made.values()))
         if request.dry or report.output is None:
             yield report
             return report
         resolve(report.output, os.stat(mine.source.file), force=request.force)
         yield report
-        donors = [(tensor, partners[tensor.path].b) for tensor, _ in choice.healed()]
-        both = mine.source, (its.checkpoint, its.source)
+        donors = [
+            (tensor, choice.partners[tensor.path].b)
+            for tensor, storages in choice.healed()
+            if not any(each.flipped for each in storages)
+        ]
+        both = mine.source, None if its is None else (its.checkpoint, its.source)
         report = write(wanted, recipe, report, *both, choice.made, donors, request.force)
         return replace(report, seconds=perf_counter() - started)
+
+
+def _choice(
+    request: GraftRequest, mine: _Opened, its: _Opened | None
+) -> Generator[Progress, None, tuple[Choice, Likeness]]:
+    """Examine both, and return what is to be healed and of what, and how far both agree."""
+    here = yield from examined(mine.checkpoint, mine.source)
+    if its is None:
+        asked = with_others(mine.checkpoint, here.damage, dict(_wanted(request, mine, here)))
+        return Choice((mine.checkpoint, mine.source, here), None, {}, asked), Likeness()
+    found = compare_headers(mine.side, its.side)
+    partners = {pair.a.path: pair for pair in found.pairs if pair.sure}
+    here = yield from _without_doubts(here, partners, mine, its)
+    asked = with_others(mine.checkpoint, here.damage, dict(_wanted(request, mine, here)))
+    there = yield from examined(its.checkpoint, its.source, [partners[path].b for path in asked if path in partners])
+    likeness = yield from _likeness(found, mine, its, {*here.troubles, *asked}, there)
+    both = (mine.checkpoint, mine.source, here), (its.checkpoint, there)
+    # what is named is to become what it is in the other copy, whether or not that is what was saved
+    return Choice(*both, partners, asked, flips=not request.keys), likeness
 
 
 def _damaged(stack: ExitStack, request: GraftRequest) -> _Opened:
@@ -121,10 +138,14 @@ def _damaged(stack: ExitStack, request: GraftRequest) -> _Opened:
 
 
 def _two_commands(request: GraftRequest) -> Iterator[str]:
-    """Yield the two commands that do it for a file whose headers are not whole."""
+    """Yield the two commands that do it for a file whose headers are not whole, or the one without another copy."""
     path, donor, output = request.path, request.donor, output_of(request, None)
     stem, suffix = os.path.splitext(path)
     part = f"{stem}.part{suffix}"
+    if donor is None:
+        yield "A graft replaces bytes in place, so the file's headers must be intact. To recover what is intact:"
+        yield f"  ckptdoctor salvage {quote(path)}"
+        return
     yield (
         "A graft replaces bytes in place, so the file's headers must be intact. For a state dict use two "
         "commands: recover what is intact, and add what only the other copy has, if everything else is equal:"
@@ -133,15 +154,15 @@ def _two_commands(request: GraftRequest) -> Iterator[str]:
     yield f"  ckptdoctor merge {quote(part)} {quote(donor)} -o {quote(output)}"
 
 
-def _donor(stack: ExitStack, request: GraftRequest) -> _Opened:
-    source, container = stack.enter_context(formats.opened(request.donor, here=True))
+def _donor(stack: ExitStack, request: GraftRequest, donor: str) -> _Opened:
+    source, container = stack.enter_context(formats.opened(donor, here=True))
     try:
         checkpoint = formats.read(source, container)
     except NotACheckpointError as error:
         advice = f"No tensor can be taken from it: name another copy of {request.path} with --from."
         raise NotACheckpointError(f"{error.message} {advice}") from error
     require_own_values(checkpoint)
-    return _Opened(request.donor, source, container, checkpoint, _root(checkpoint, request.from_root))
+    return _Opened(donor, source, container, checkpoint, _root(checkpoint, request.from_root))
 
 
 def _root(checkpoint: Checkpoint, root: str | None) -> KeyPath:
@@ -213,11 +234,11 @@ def _likeness(
 
 
 def _report(
-    request: GraftRequest, both: tuple[_Opened, _Opened], here: Health, choice: Choice, likeness: Likeness
+    request: GraftRequest, mine: _Opened, its: _Opened | None, choice: Choice, likeness: Likeness
 ) -> GraftReport:
-    mine, its = both
-    grafted = tuple(_grafts(choice, likeness))
-    output = output_of(request, unwrapped_path(mine.container)) if grafted else None
+    here = choice.mine[2]
+    grafted, healed = tuple(_grafts(choice, likeness)), tuple(_flips(choice))
+    output = output_of(request, unwrapped_path(mine.container)) if grafted or healed else None
     return GraftReport(
         path=request.path,
         donor=request.donor,
@@ -225,10 +246,11 @@ def _report(
         format=mine.checkpoint.format,
         tensors=len(mine.checkpoint.tensors),
         grafted=grafted,
+        healed=healed,
         left=choice.left,
         beside=len(here.troubles.keys() - choice.wanted.keys()),
         likeness=likeness,
-        unexamined=_unread(its),
+        unexamined="" if its is None else _unread(its),
         unsummed=here.unsummed > 0,
         replaces_original=output is not None and os.path.realpath(output) == os.path.realpath(request.path),
     )
@@ -240,8 +262,17 @@ def _unread(its: _Opened) -> str:
     return f"{its.path}: {told_of(its.checkpoint, unread)}" if unread else ""
 
 
-def _grafts(choice: Choice, likeness: Likeness) -> Iterator[Graft]:
+def _flips(choice: Choice) -> Iterator[HealedTensor]:
     for tensor, storages in choice.healed():
+        yield from (each.flipped.in_tensor(tensor.path) for each in storages if each.flipped is not None)
+
+
+def _grafts(choice: Choice, likeness: Likeness) -> Iterator[Graft]:
+    """Yield the tensors that have bytes of the other copy."""
+    for tensor, storages in choice.healed():
+        flipped = any(each.flipped for each in storages)
+        if flipped and not any(each.patches for each in storages if each.flipped is None):
+            continue
         pair = choice.partners[tensor.path]
         yield Graft(
             tensor.path,
@@ -265,7 +296,18 @@ def _ground(storages: tuple[Healed, ...], likeness: Likeness) -> Ground:
 def _require(request: GraftRequest, report: GraftReport, choice: Choice) -> None:
     """Raise RefusedError where nothing can be done, and for what needs a consent that was not given."""
     stays = [f"  {show_path(each.path)} {each.trouble}, and {each.why}" for each in report.left]
-    if report.left and (request.keys or not report.grafted):
+    if report.left and request.donor is None and not report.healed:
+        quoted = quote(request.path)
+        lines = [
+            f"{request.path}: no flipped bit that is certain explains its damage, so nothing can be healed without "
+            "another copy:",
+            *first_few(stays, _NAMED, before="  and "),
+            "Take the damaged tensors from a copy, or recover what is intact:",
+            f"  ckptdoctor graft {quoted} --from OTHER",
+            f"  ckptdoctor salvage {quoted}",
+        ]
+        raise RefusedError("\n".join(lines))
+    if report.left and (request.keys or not report.changes):
         what = "the named tensors" if request.keys else "the damaged tensors"
         seen = [f"not examined: {report.unexamined}"] if report.unexamined else []
         lines = [f"{request.donor} cannot stand for {what}:", *first_few(stays, _NAMED, before="  and "), *seen]
@@ -273,7 +315,8 @@ def _require(request: GraftRequest, report: GraftReport, choice: Choice) -> None
     if not report.mixture or request.unsafe:
         return
     denied = any(each.denied for each in choice.made.values())
-    raise RefusedError("\n".join([*_against(request, report, denied), _CONSENT]))
+    alone = [f"Without --from, {plural(len(report.healed), 'tensor')} can be healed."] if report.healed else []
+    raise RefusedError("\n".join([*_against(request, report, denied), _CONSENT, *alone]))
 
 
 def _as_what(likeness: Likeness, one_file: bool) -> str:
@@ -290,6 +333,7 @@ _CONSENT = "The result would be a mixture. Use a copy of the same save, or add -
 def _against(request: GraftRequest, report: GraftReport, denied: bool) -> Iterator[str]:
     """Yield what speaks against two copies of one save."""
     likeness, first = report.likeness, next(each for each in report.grafted if each.ground is Ground.CONSENT)
+    assert request.donor is not None
     one_file = os.path.realpath(request.path) == os.path.realpath(request.donor)
     copy = (
         f"{request.from_root} is not a copy of {request.root}"

@@ -9,6 +9,7 @@ from ckptdoctor.checkpoint import Checkpoint, Source, Storage, Tensor
 from ckptdoctor.checkpoint.progress import current
 from ckptdoctor.edits.applied.wanted import Stored, Wanted, kept
 from ckptdoctor.edits.grafts import GraftReport
+from ckptdoctor.examine.flipped_bits import FlippedBit
 from ckptdoctor.examine.integrity import examine_integrity
 from ckptdoctor.grafting.storages import Patch
 from ckptdoctor.noun import noun, replace
@@ -16,7 +17,7 @@ from ckptdoctor.prove.output import require_bytes
 from ckptdoctor.prove.same_contents import read_back, require_right, require_same
 from ckptdoctor.values.damage import Damage
 from ckptdoctor.values.diff_bytes import same_bytes
-from ckptdoctor.writing import Copy, Recipe, Segment, publish
+from ckptdoctor.writing import Copy, Literal, Recipe, Segment, publish
 from ckptdoctor.writing.checksums import Bytes
 
 
@@ -26,6 +27,7 @@ class Healed:
 
     ``fits``: it is the checksum that the file states, or the bytes are the ones that are there (and the checksum was
     damaged); both mean that they are what was saved. ``denied``: the file states another one of damaged bytes.
+    ``flipped`` is the bit that is flipped back, where that is all.
     """
 
     storage: Storage
@@ -33,6 +35,12 @@ class Healed:
     crc32: int | None
     fits: bool
     denied: bool
+    flipped: FlippedBit | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes are not those of the damaged file."""
+        return sum(patch.nbytes for patch in self.patches)
 
 
 def heal(source: Source, storage: Storage, patches: Sequence[Patch], damage: Damage | None) -> Healed:
@@ -44,6 +52,14 @@ def heal(source: Source, storage: Storage, patches: Sequence[Patch], damage: Dam
         crc = files.checksum(list(_whole(source, storage, patches)))
     fits = crc == stated or (damage is not None and crc == damage.computed)
     return Healed(storage, tuple(patches), crc, fits, damage is not None and not fits)
+
+
+def flip_back(flipped: FlippedBit) -> Healed:
+    """Return what a storage becomes when the bit that explains its checksum is flipped back."""
+    storage = flipped.storage
+    assert storage.extent is not None
+    patch = Patch(flipped.offset - storage.extent.offset, (Literal(bytes([flipped.byte])),))
+    return Healed(storage, (patch,), storage.crc32, True, False, flipped)
 
 
 def grafted(checkpoint: Checkpoint, source: Source, healed: Iterable[Healed]) -> Wanted:
@@ -83,7 +99,7 @@ def write(
     recipe: Recipe,
     report: GraftReport,
     source: Source,
-    its: Opened,
+    its: Opened | None,
     healed: Container[str],
     donors: Pairs,
     force: bool,
@@ -91,7 +107,7 @@ def write(
     """Write and verify the output. Raises WriteError when it is not what was meant; then nothing has changed.
 
     ``healed`` are the keys of the storages that have other bytes, and ``donors`` the tensors that were grafted, each
-    with what stands for it.
+    with what stands for it; ``its`` is None where there is no other copy.
     """
     assert report.output is not None
 
@@ -106,7 +122,9 @@ def write(
     return replace(report, written=True)
 
 
-def _wrong(written: Opened, original: Checkpoint, its: Opened, healed: Container[str], donors: Pairs) -> str | None:
+def _wrong(
+    written: Opened, original: Checkpoint, its: Opened | None, healed: Container[str], donors: Pairs
+) -> str | None:
     """Return what of the output is not what it should be, although every byte is from where it must be."""
     if {note.kind for note in written[0].notes} - {note.kind for note in original.notes}:
         return "it has a note that the original does not have"
@@ -116,6 +134,8 @@ def _wrong(written: Opened, original: Checkpoint, its: Opened, healed: Container
         for each in examine_integrity(replace(written[0], storages=storages), written[1]).damage
     ):
         return "a checksum does not match"
+    if its is None:
+        return None
     tensors = {tensor.path: tensor for tensor in written[0].tensors}
     same = same_bytes([(tensors[one.path], other) for one, other in donors], written, its, current())
     return None if all(each is not False for each in same) else "a tensor is not that of the other copy"

@@ -10,7 +10,7 @@ from ckptdoctor.noun import noun
 
 @noun
 class GraftRequest:
-    """A damaged file, and the copy to take tensors from.
+    """A damaged file, and the copy to take tensors from; None where only flipped bits are to be flipped back.
 
     ``output`` None means next to it, ``name.grafted.ext``; a folder takes a file of its name. ``keys`` are patterns of
     what to take; none: what is damaged. ``root`` and ``from_root`` are the parts of both that belong together, where
@@ -18,7 +18,7 @@ class GraftRequest:
     """
 
     path: str
-    donor: str
+    donor: str | None = None
     output: str | None = None
     keys: tuple[str, ...] = ()
     root: str | None = None
@@ -30,6 +30,11 @@ class GraftRequest:
     def __post_init__(self) -> None:
         if self.from_root is not None and self.root is None:
             raise UsageError("--from-root needs the part that it replaces: name that part with --root.")
+        if self.donor is None:
+            named = "--key" if self.keys else "--from-root" if self.from_root is not None else ""
+            if named:
+                raise UsageError(f"{named} needs the other copy that it speaks of: name that with --from.")
+            return
         same = os.path.realpath(self.path) == os.path.realpath(self.donor)
         if same and (self.from_root is None or self.root == self.from_root):
             raise UsageError(

@@ -1,4 +1,4 @@
-"""Reports a graft, as text for people and as JSON: what was taken, and how far both copies are alike."""
+"""Reports a graft, as text and as JSON: what was taken or flipped back, and how far both copies are alike."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.checkpoint import KeyPath, show_path
 from ckptdoctor.edits.grafts import Graft, GraftReport, Ground, Likeness
 from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.flipped_bits import as_entry, flipped_back
 from ckptdoctor.rendering.json import SCHEMA, dump
 from ckptdoctor.rendering.numbers import plural, shape, size
 from ckptdoctor.rendering.paint import Paint
@@ -34,9 +35,11 @@ def outcome(report: GraftReport, paint: Paint | None = None, width: int | None =
 
 
 def _planned(report: GraftReport, paint: Paint, width: int | None) -> Iterator[str]:
-    count = len(report.grafted) + len(report.left)
+    named = [[each.path for each in every] for every in (report.grafted, report.healed, report.left)]
+    count = len(set().union(*named))
     yield f"{escape(report.path)} · {report.format} · {_chosen(report, count)}"
-    yield from wrapped(f"  alike     {_likeness(report)}", width, "", "            ")
+    if report.donor is not None:
+        yield from wrapped(f"  alike     {_likeness(report, report.donor)}", width, "", "            ")
     if report.grafted:
         nbytes = sum(each.nbytes for each in report.grafted)
         yield f"  grafted   {plural(len(report.grafted), 'tensor')}   {size(nbytes)}"
@@ -51,6 +54,7 @@ def _planned(report: GraftReport, paint: Paint, width: int | None) -> Iterator[s
         if some:
             of = "" if len(some) == len(report.grafted) else f"{len(some):,} of them: "
             yield from wrapped(f"  because   {of}{_GROUNDS[ground]}", width, "", "            ")
+    yield from flipped_back(report.healed, 10)
     if report.left:
         yield f"  left      {plural(len(report.left), 'tensor')}, damaged as before"
     for left in report.left[:_LISTED]:
@@ -65,7 +69,7 @@ def _planned(report: GraftReport, paint: Paint, width: int | None) -> Iterator[s
 
 
 def _outcome(report: GraftReport, paint: Paint, width: int | None) -> Iterator[str]:
-    if not report.grafted:
+    if not report.changes:
         yield from wrapped(f"nothing to do · {_nothing(report)}", width, "", "  ")
         return
     if not report.written:
@@ -73,8 +77,14 @@ def _outcome(report: GraftReport, paint: Paint, width: int | None) -> Iterator[s
         return
     kept = "the original was replaced" if report.replaces_original else "the original is untouched"
     yield f"{paint.strong('wrote')} {escape(report.output or '')} in {report.seconds:.2f} s; {kept}"
-    told = f"{plural(len(report.grafted), 'tensor')} equal in {escape(report.output or '')} and {escape(report.donor)}"
-    told += ", every other byte as it was"
+    told = "every other byte as it was"
+    if report.healed:
+        one = len(report.healed) == 1
+        match = "matches its checksum" if one else "match their checksums"
+        told = f"{plural(len(report.healed), 'healed tensor')} {match}, {told}"
+    if report.grafted:
+        both = f"{escape(report.output or '')} and {escape(report.donor or '')}"
+        told = f"{plural(len(report.grafted), 'tensor')} equal in {both}, {told}"
     if report.format == "torch zip" and any(each.ground is not Ground.CHECKSUM for each in report.grafted):
         told += (
             f", except for the {'checksum' if len(report.grafted) == 1 else 'checksums'} of the changed "
@@ -93,11 +103,11 @@ def _chosen(report: GraftReport, count: int) -> str:
     return f"{count:,} of {plural(report.tensors, 'tensor')} {verb} {what}"
 
 
-def _likeness(report: GraftReport) -> str:
+def _likeness(report: GraftReport, donor: str) -> str:
     likeness = report.likeness
-    other = "other " if report.grafted or report.left else ""
+    other = "other " if report.changes or report.left else ""
     if not likeness.compared:
-        told = f"{escape(report.donor)} has no {other}tensor to compare"
+        told = f"{escape(donor)} has no {other}tensor to compare"
     elif likeness.alike:
         which = f"the one {other}tensor" if likeness.equal == 1 else f"all {likeness.equal:,} {other}tensors"
         told = f"the copies agree in {which} that both have"
@@ -118,6 +128,9 @@ def _why(each: Graft) -> str:
 
 def _nothing(report: GraftReport) -> str:
     unlike = report.likeness.unlike
+    if report.donor is None:
+        unseen = "; without checksums a changed value cannot be detected" if report.unsummed else ""
+        return f"no tensor is known to be damaged{unseen}"
     if not unlike:
         return "no tensor is damaged, and nothing was named with --key"
     told = "no tensor is known to be damaged"
@@ -142,7 +155,7 @@ def _next(report: GraftReport) -> str:
 
 def as_json(report: GraftReport, version: str) -> str:
     """Return the same, schema ``ckptdoctor/1``; ``because`` is "checksum", "copies" or "consent"."""
-    status = "grafted" if report.written else "planned" if report.grafted else "nothing to do"
+    status = "grafted" if report.written else "planned" if report.changes else "nothing to do"
     return dump(
         {
             "schema": SCHEMA,
@@ -156,6 +169,7 @@ def as_json(report: GraftReport, version: str) -> str:
             "tensors": report.tensors,
             "alike": _as_json(report.likeness),
             "grafted": [_entry(each) for each in report.grafted],
+            "healed": [as_entry(each) for each in report.healed],
             "left": [{"key": show_path(each.path), "trouble": each.trouble, "why": each.why} for each in report.left],
             "damaged_beside": report.beside,
             "new_bytes": report.new_bytes,
@@ -188,7 +202,7 @@ def _entry(each: Graft) -> dict[str, object]:
     }
 
 
-def refused_json(path: str, donor: str, message: str, version: str, status: str = "refused") -> str:
+def refused_json(path: str, donor: str | None, message: str, version: str, status: str = "refused") -> str:
     """Return a graft that was refused, and why; or one that was "interrupted"."""
     head = {"schema": SCHEMA, "version": version, "path": path, "from": donor, "output": None, "status": status}
     return dump({**head, "message": message})

@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import show_path
-from ckptdoctor.findings import HealedTensor, LostTensor, SalvageReport
+from ckptdoctor.findings import LostTensor, SalvageReport
 from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.flipped_bits import as_entry, flipped_back
 from ckptdoctor.rendering.json import SCHEMA, dump
 from ckptdoctor.rendering.numbers import plural, shape, size
 from ckptdoctor.rendering.paint import Paint
@@ -43,7 +44,7 @@ def as_json(report: SalvageReport, version: str) -> str:
             "lost": [_entry(each) for each in report.lost],
             "lost_files": list(report.lost_files),
             "replaced_by_none": [show_path(path) for path in report.left_out],
-            "healed": [_healed_entry(each) for each in report.healed],
+            "healed": [as_entry(each) for each in report.healed],
         }
     )
 
@@ -65,34 +66,6 @@ def _entry(lost: LostTensor) -> dict[str, object]:
     }
 
 
-def _healed_entry(healed: HealedTensor) -> dict[str, object]:
-    return {
-        "key": show_path(healed.path),
-        "file": healed.file or None,
-        "offset": healed.offset,
-        "bit": healed.bit,
-        "chance_of_mistake": healed.chance,
-        "vouched": healed.vouched or None,
-    }
-
-
-def _healed(report: SalvageReport) -> Iterator[str]:
-    """Yield the bits that were flipped back, and why that is right."""
-    if report.healed:
-        yield f"  healed     {plural(len(report.healed), 'tensor')}   one flipped bit each, located by the checksum"
-    for each in report.healed[:_LISTED]:
-        name = abridged(escape(show_path(each.path)), _NAME)
-        why = f"confirmed by {escape(each.vouched)}" if each.vouched else _odds(each)
-        file = f" of {escape(each.file)}" if each.file else ""
-        yield f"    {name}   bit {each.bit} of byte {each.offset:,}{file}; {why}"
-    if len(report.healed) > _LISTED:
-        yield beyond(len(report.healed) - _LISTED, before="    and ", after=_ALL)
-
-
-def _odds(healed: HealedTensor) -> str:
-    return f"other damage looks the same in 1 of {round(1 / healed.chance):,} cases"
-
-
 def _lines(report: SalvageReport, paint: Paint) -> Iterator[str]:
     yield f"{escape(report.path)} · {report.format} · {_whole(report)}"
     yield f"  recovered  {plural(report.recovered, 'tensor')}   {size(report.recovered_bytes)}   {vouched(report)}"
@@ -103,7 +76,7 @@ def _lines(report: SalvageReport, paint: Paint) -> Iterator[str]:
             amount = size(sum(each.nbytes for each in some)) if all(each.dtype for each in some) else ""
             yield f"  {name:<9}  {plural(len(some), 'tensor')}   {amount}".rstrip()
     yield from _table(report)
-    yield from _healed(report)
+    yield from flipped_back(report.healed, 11)
     yield f"{paint.strong('wrote')} {escape(report.output)}; the original is untouched"
     healed = f", except for {plural(len(report.healed), 'healed bit')}" if report.healed else ""
     yield f"verified · everything in it equals the original{healed}"

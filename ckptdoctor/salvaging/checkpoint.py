@@ -18,11 +18,12 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Role, Source, St
 from ckptdoctor.edits import Drop, Edit, Replace, Safety, Truncate
 from ckptdoctor.edits.applied.wanted import Stored, wanted_of
 from ckptdoctor.edits.fix import Step
+from ckptdoctor.edits.grafts import HealedTensor
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.examine.flipped_bits import FlippedBit, explained
 from ckptdoctor.examine.integrity import examine_integrity
 from ckptdoctor.facts.reader_notes import require_own_values
-from ckptdoctor.findings import HealedTensor, LostTensor, SalvageReport
+from ckptdoctor.findings import LostTensor, SalvageReport
 from ckptdoctor.formats.suffixes import require_own_format
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.request import FixRequest
@@ -87,7 +88,8 @@ class _State:
         found = explained(integrity.damage, source)
         self.flipped = {each.storage.key: each for each in found if each.certain}
         self._damaged = {key: why for key, why in self._damaged.items() if key not in self.flipped}
-        self._damaged |= {each.storage.key: _unsure(each) for each in found if not each.certain}
+        unsure = [each for each in found if not each.certain]
+        self._damaged |= {each.storage.key: f"does not match its checksum; {each.doubt}" for each in unsure}
         self._zeros = _zero_tail(source)
 
     def share(self, tensor: Tensor) -> float:
@@ -119,14 +121,6 @@ class _State:
         return own and all(map(self.verified, tensor.parts))
 
 
-def _unsure(flipped: FlippedBit) -> str:
-    """Return what is wrong with bytes that one flipped bit would explain, where that is not certain."""
-    return (
-        f"does not match its checksum; a flipped bit in byte {flipped.offset:,} would explain it, but only a seal or a "
-        "SHA-256 proves it"
-    )
-
-
 def _healed(flipped: FlippedBit) -> Stored:
     """Return what a storage holds once the bit is flipped back."""
     extent = flipped.storage.extent
@@ -144,7 +138,7 @@ def _flips(tensor: Tensor, state: _State) -> Iterator[HealedTensor]:
     """Yield what was flipped back in a tensor."""
     flipped = state.flipped.get(tensor.storage.key) if tensor.storage is not None else None
     if flipped is not None:
-        yield HealedTensor(tensor.path, flipped.offset, flipped.bit, flipped.chance, flipped.vouched)
+        yield flipped.in_tensor(tensor.path)
     for part in tensor.parts:
         yield from _flips(part, state)
 

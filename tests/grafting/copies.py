@@ -50,10 +50,11 @@ def equal(path, weights):
     return loaded.keys() == weights.keys() and all(torch.equal(loaded[key], weights[key]) for key in weights)
 
 
-def flip(source, target, bit):
-    """A copy of a file with one bit flipped."""
+def flip(source, target, *bits):
+    """A copy of a file with one bit flipped, or with several: more than one in a storage need another copy."""
     data = bytearray(source.read_bytes())
-    data[bit // 8] ^= 1 << bit % 8
+    for bit in bits:
+        data[bit // 8] ^= 1 << bit % 8
     target.write_bytes(data)
 
 

@@ -189,7 +189,7 @@ def test_a_tensor_that_is_damaged_in_both_is_refused_by_name(tmp_path):
     """Damaged bytes are never replaced by damaged ones."""
     torch.save(network(), tmp_path / "whole.pt")
     start, _ = places(tmp_path / "whole.pt")["0"]
-    flip(tmp_path / "whole.pt", tmp_path / "bad.pt", 8 * start)
+    flip(tmp_path / "whole.pt", tmp_path / "bad.pt", 8 * start, 8 * start + 9)
     flip(tmp_path / "whole.pt", tmp_path / "good.pt", 8 * start + 70)
     with pytest.raises(RefusedError, match=r"layer0.weight does not match its checksum, and the other copy's own does"):
         graft(asked(tmp_path))
@@ -203,7 +203,7 @@ def test_what_can_be_healed_is_healed_and_the_rest_is_told(tmp_path):
     torch.save({key: tensor for key, tensor in weights.items() if key != "layer1.weight"}, tmp_path / "good.pt")
     where = places(tmp_path / "whole.pt")
     flip(tmp_path / "whole.pt", tmp_path / "one.pt", 8 * where["0"][0])
-    flip(tmp_path / "one.pt", tmp_path / "bad.pt", 8 * where["1"][0])
+    flip(tmp_path / "one.pt", tmp_path / "bad.pt", 8 * where["1"][0], 8 * where["1"][0] + 9)
     report = graft(asked(tmp_path))
     assert [each.path for each in report.left] == [("layer1.weight",)]
     assert torch.equal(torch.load(tmp_path / "out.pt")["layer0.weight"], weights["layer0.weight"])

@@ -39,7 +39,8 @@ def test_bytes_that_do_not_fit_the_checksum_need_consent(tmp_path):
     weights = network()
     torch.save(weights, tmp_path / "whole.pt")
     torch.save({**weights, "layer0.weight": weights["layer0.weight"] * 2}, tmp_path / "good.pt")
-    flip(tmp_path / "whole.pt", tmp_path / "bad.pt", 8 * places(tmp_path / "whole.pt")["0"][0])
+    bit = 8 * places(tmp_path / "whole.pt")["0"][0]
+    flip(tmp_path / "whole.pt", tmp_path / "bad.pt", bit, bit + 9)
     with pytest.raises(RefusedError, match=r"layer0.weight do not match the checksum"):
         graft(asked(tmp_path))
     assert graft(asked(tmp_path, unsafe=True)).written
@@ -130,7 +131,8 @@ def test_bytes_that_no_tensor_shows_come_only_from_the_same_layout(tmp_path):
     """A slice was saved with its whole storage: a copy that has the slice alone cannot make the checksum right."""
     pieces = {"a": torch.rand(100)[10:40], "other": torch.rand(5)}
     torch.save(pieces, tmp_path / "good.pt")
-    flip(tmp_path / "good.pt", tmp_path / "bad.pt", 8 * places(tmp_path / "good.pt")["0"][0] + 900)
+    bit = 8 * places(tmp_path / "good.pt")["0"][0]
+    flip(tmp_path / "good.pt", tmp_path / "bad.pt", bit + 9, bit + 900)
     save_file({key: tensor.clone() for key, tensor in pieces.items()}, tmp_path / "slices.safetensors")
     with pytest.raises(RefusedError, match="belong to no tensor"):
         graft(asked(tmp_path, donor="slices.safetensors"))

@@ -1,4 +1,4 @@
-"""``fix --strip-module -o`` of 2 GB, verified and durable, against ``cp`` + ``sync`` and against torch.
+"""``fix --strip-module -o`` of 2 GB and of 50,000 tensors, verified and durable, against ``cp`` + ``sync`` and torch.
 
 ``python benchmarks/fix.py FOLDER``: the folder needs 5 GB of real space; files stay there for the next run.
 """
@@ -34,6 +34,12 @@ def main(folder: Path) -> None:
             slow = {"torch.load, rename, torch.save, sync": python(TORCH, str(source), str(output))}
             show(f"2 GB {source.suffix}: the same with torch", side_by_side({**mine, **slow}, rounds=3, before=before))
         output.unlink(missing_ok=True)
+    source, output = files.made(folder, files.many_tensors_pt), folder / "output.pt"
+    mine = {"ckptdoctor fix --strip-module -o": ckptdoctor("fix", str(source), "--strip-module", "-o", str(output))}
+    slow = {"torch.load, rename, torch.save, sync": python(TORCH, str(source), str(output))}
+    before = partial(output.unlink, missing_ok=True)
+    show("50,000 tensors .pt: strip module.", side_by_side({**mine, **slow}, rounds=5, before=before))
+    output.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -397,7 +397,6 @@ BEHIND_DOORS = {
     "account/repairs.py": {"edits.computing"},
     "account/sabotage.py": {"checkpoint.changed_trees", "edits.elements"},
     "account/test_account.py": {"checkpoint.changed_trees", "repair.draft"},
-    "against/test_formats.py": {"values.ggml_blocks"},
     "pairs/models.py": {"trainer.networks"},
     "repair/applying.py": {"account.account"},
     "inplace/test_promises.py": {"repair.in_place"},

@@ -14,10 +14,7 @@ from ckptdoctor.cli.progress import drawn
 _EXAMPLES = (
     ("A file, as a whole and tensor by tensor", "ckptdoctor verify copy.pt"),
     ("One tensor, without reading the others", "ckptdoctor verify copy.pt --tensor conv1.weight"),
-    (
-        "An export, GGUF too, with the checkpoint it was made from",
-        "ckptdoctor verify export.safetensors --against base.pt",
-    ),
+    ("An export (GGUF too), with what it was made from", "ckptdoctor verify export.safetensors --against base.pt"),
 )
 _GROUPS = {
     "With a seal": ("seal", "tensors"),

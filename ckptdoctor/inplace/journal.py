@@ -248,7 +248,7 @@ def _count(number: object) -> int:
 
 
 def load(disk: Disk, path: str, owner: str) -> Journal:
-    """Return the journal at this path, of a change to the file or folder ``owner``. Raises OSError, and DamagedError."""
+    """Return the journal at this path, of a change to ``owner``. Raises OSError, and DamagedError."""
     fd = disk.open(path)
     try:
         journal = decode(disk.pread(fd, disk.status(fd).size, 0), path)

@@ -24,14 +24,15 @@ def installing() -> str:
 
     It is "pip install", if that is the pip that a shell would find.
     """
-    from importlib.util import find_spec
+    from importlib.machinery import PathFinder
     from shlex import quote
     from shutil import which
 
     own = os.path.dirname(os.path.abspath(sys.executable))
     if os.path.dirname(os.path.abspath(which("pip") or "")) == own:
         return "pip install"
-    if find_spec("pip") is None:  # environments of uv have none
+    # environments of uv have none; setuptools watches for who looks for pip, and may warn, so it is not asked
+    if PathFinder.find_spec("pip") is None:
         return f"uv pip install --python {quote(sys.executable)}"
     return f"{quote(sys.executable)} -m pip install"
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from ckptdoctor.cli.main import COMMANDS
+from ckptdoctor.crash import installing
 from tests import smoke
 
 # finds all modules but torch, as if it were not installed; Python imports it before anything else
@@ -31,6 +33,21 @@ sys.meta_path[:] = [Without(each) for each in sys.meta_path]
 def test_every_command_is_asked():
     """The smoke has each of them, and each kind of target that runs code of torch."""
     assert set(COMMANDS) - {each.command for each in smoke.CASES} == set()
+
+
+class Watcher:
+    """A hook as setuptools has one, which warns of whoever looks for pip."""
+
+    def find_spec(self, name, path=None, target=None):
+        """Refuse pip, and know nothing else."""
+        assert name != "pip"
+
+
+def test_what_installs_torch_is_found_past_the_hooks_of_others(monkeypatch):
+    """The sentence comes without a warning of setuptools, also where a program has imported distutils."""
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(sys, "meta_path", [Watcher(), *sys.meta_path])
+    assert installing() == "/nowhere/python -m pip install"
 
 
 @pytest.fixture

@@ -111,6 +111,7 @@ def test_holes_of_zero_bytes_are_filled(tmp_path):
         assert (tmp_path / f"out{suffix}").read_bytes() == good.read_bytes()
 
 
+@pytest.mark.slow
 def test_many_keys(tmp_path):
     """The work grows with the number of tensors, not with its square."""
     for number in (600, 6_000):

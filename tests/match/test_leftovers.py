@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -149,6 +150,7 @@ def _compared(layers: int) -> Comparison:
     return nouns.comparison(*_large(layers))
 
 
+@pytest.mark.slow
 def test_the_work_grows_with_the_number_of_keys() -> None:
     """No rule looks at every pair of keys, and neither do the patterns."""
     given = {layers: _compared(layers) for layers in (500, 5_000)}

@@ -405,6 +405,7 @@ def test_weights_alone_have_nothing_to_number(tmp_path: Path) -> None:
     assert "no optimizer state" in _refusal(tmp_path / "x.pt", None)
 
 
+@pytest.mark.slow
 def test_many_parameters_in_many_groups_are_brought_along(tmp_path: Path) -> None:
     """A thousand groups become one: whole lists are written at once."""
     number = 1_000

@@ -172,6 +172,7 @@ def test_bytes_behind_the_end_are_cut_off(tmp_path):
     assert (tmp_path / "b.safetensors").read_bytes() == data
 
 
+@pytest.mark.slow
 def test_large_files_are_saved_in_little_memory(tmp_path):
     """Values are copied range by range: what Python holds does not grow with the file."""
     import tracemalloc

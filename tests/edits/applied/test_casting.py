@@ -149,6 +149,7 @@ def test_a_wrong_number_in_the_output_is_found(tmp_path, monkeypatch):
         repair(planned(path, [Cast((("w",),), "bfloat16")]))
 
 
+@pytest.mark.slow
 def test_many_tensors(tmp_path):
     """Two thousand at once."""
     path = save({f"l.{number}.w": torch.full((2,), float(number)) for number in range(2_000)}, tmp_path / "m.pt")

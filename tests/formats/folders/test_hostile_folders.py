@@ -44,6 +44,7 @@ def test_an_index_of_a_hundred_thousand_files(tmp_path):
     assert NoteKind.INDEX_WRONG in kinds(tmp_path)
 
 
+@pytest.mark.slow
 def test_thousands_of_sets_of_thousands_of_shards(tmp_path):
     """Sets are compared without naming what is missing, and few of them are told one by one."""
     for number in (500, 5_000):

@@ -75,6 +75,7 @@ def test_identical_beyond_4_gib(sizes, tmp_path):
     assert_identical(path, laid_out_again(path))
 
 
+@pytest.mark.slow
 def test_identical_beyond_65535_records(tmp_path):
     """The same holds for more records than the plain end record can count."""
     path = tmp_path / "many.pt"

@@ -50,38 +50,51 @@ def compare_values(
     swapped = found.a.checkpoint.big_endian, found.b.checkpoint.big_endian
     work = work or Work()
     found = by_contents(found, a, b, swapped, work)
-    first: dict[object, int] = {}  # tied tensors are compared once
-    same_as = [
-        first.setdefault(_views(pair), number) if pair.values is None else number
-        for number, pair in enumerate(found.pairs)
-    ]
-    wanted = [number for number, pair in enumerate(found.pairs) if same_as[number] == number and pair.values is None]
-    pairs = list(found.pairs)
-    tied: dict[int, list[int]] = defaultdict(list)
-    for number, like in enumerate(same_as):
-        if number != like:
-            tied[like].append(number)
+    tied = _tied(found.pairs)
     if sofar is not None:
         sofar(found, range(0))
     with _Threads(found, a, b, work) as threads:
-        for some in [wanted] if sofar is None else _portions(found, wanted):
+        for some in [list(tied)] if sofar is None else _portions(found, list(tied)):
             told = _compared(found, some, swapped, threads)
             turned = _transposed(found, told, a, b, swapped, work)
-            told |= turned
-            known = [(number, like) for like in told for number in (like, *tied.get(like, ()))]
-            for number, like in known:
-                pairs[number] = replace(pairs[number], values=told[like], transposed=like in turned)
+            pairs = list(found.pairs)
+            known = [(number, first) for first in told for number in tied[first]]
+            for number, first in known:
+                values = turned.get(first, told[first])
+                pairs[number] = replace(pairs[number], values=values, transposed=first in turned)
+            found = replace(found, pairs=tuple(pairs))
             if sofar is not None:
-                found = replace(found, pairs=tuple(pairs))
                 sofar(found, [number for number, _ in known])
-    found = replace(found, pairs=tuple(pairs))
-    changed = [pair for pair in pairs if pair.weights and pair.values is not None and pair.values.numbers is not None]
+    return _ranked(found, tied, a, b, swapped, work)
+
+
+def _tied(pairs: Sequence[Pair]) -> dict[int, list[int]]:
+    """Return the numbers of all pairs that are not known yet, those of tied tensors under the first, itself included.
+
+    Tied tensors have the same values: only the first of them is compared.
+    """
+    tied: dict[object, list[int]] = defaultdict(list)
+    for number, pair in enumerate(pairs):
+        if pair.values is None:
+            tied[_views(pair)].append(number)
+    return {numbers[0]: numbers for numbers in tied.values()}
+
+
+def _ranked(
+    found: Difference, tied: dict[int, list[int]], a: Source, b: Source, swapped: tuple[bool, bool], work: Work
+) -> Difference:
+    """Return the same with the ranks of what changed in weights, those of tied tensors once."""
+    again = {number for first, numbers in tied.items() for number in numbers if number != first}
+    changed = [
+        pair
+        for number, pair in enumerate(found.pairs)
+        if number not in again and pair.weights and pair.values is not None and pair.values.numbers is not None
+    ]
     if not changed:
         return found
     from ckptdoctor.values.diff_numbers import ranks
 
-    once = {id(pairs[number]) for number, like in enumerate(same_as) if number == like}
-    return replace(found, ranks=ranks([pair for pair in changed if id(pair) in once], a, b, swapped, work))
+    return replace(found, ranks=ranks(changed, a, b, swapped, work))
 
 
 def _portions(found: Difference, wanted: Sequence[int]) -> Iterator[list[int]]:

@@ -64,13 +64,13 @@ LIGHT_THEME = Theme(
 
 
 def preferred() -> str:
-    """The theme for this terminal, as far as it says what its background is (COLORFGBG); dark otherwise."""
+    """Return the theme for this terminal, as far as it says what its background is (COLORFGBG); dark otherwise."""
     background = os.environ.get("COLORFGBG", "").rpartition(";")[2]
     return LIGHT_THEME.name if background in ("7", "15") else DARK_THEME.name
 
 
 def _reports(theme: Theme) -> TerminalTheme:
-    """The colours of the theme for texts that were coloured for a terminal, such as the report of a damaged file."""
+    """Return the theme's colours for texts that were coloured for a terminal, such as the report of a damaged file."""
     of_theme = (theme.error, theme.success, theme.warning, theme.primary, theme.accent, theme.accent, theme.foreground)
     background, *colours = [Color.parse(str(each)).rgb for each in (theme.background, *of_theme)]
     return TerminalTheme(background, colours[-1], [background, *colours])
@@ -96,12 +96,12 @@ class BrowserCommands(Provider):
         return list(seen.values())
 
     async def discover(self) -> Hits:
-        """All of them, before anything is typed."""
+        """Yield all commands, before anything is typed."""
         for name, does, run in self._commands():
             yield DiscoveryHit(name, run, help=does)
 
     async def search(self, query: str) -> Hits:
-        """Those that fit what was typed."""
+        """Yield the commands whose name or tooltip matches what was typed."""
         matcher = self.matcher(query)
         for name, does, run in self._commands():
             score = max(matcher.match(name), matcher.match(does))
@@ -113,7 +113,7 @@ class Palette(CommandPalette):
     """Textual's own, but that no page is turned before the list has its place on the screen: all would end there."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Whether there is something to move in."""
+        """Return whether the action can be used: the list of commands only scrolls where it has lines."""
         return action != "command_list" or bool(self.query_one(OptionList).scrollable_content_region)
 
 
@@ -157,7 +157,7 @@ class BrowserApp(KeyQueue[int], inherit_bindings=False):
             self._filters = [NoColor() if isinstance(each, Monochrome) else each for each in self._filters]
 
     def _fatal_error(self) -> None:
-        """A bug is one line, as it is on the command line: Textual would print every local variable of every frame."""
+        """Print a bug as one line, as the command line does: Textual would print the local variables of every frame."""
         error = self._exception
         if error is None or wants_trace():
             super()._fatal_error()
@@ -166,7 +166,7 @@ class BrowserApp(KeyQueue[int], inherit_bindings=False):
         self._close_messages_no_wait()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Of the commands of every Textual application only the one that is about this one, and that writes no file."""
+        """Yield the one command of every Textual application that is about this one and writes no file."""
         yield SystemCommand("Change the colours", "Dark, light or another theme", self.action_change_theme)
 
     def action_command_palette(self) -> None:
@@ -210,13 +210,13 @@ class BrowserApp(KeyQueue[int], inherit_bindings=False):
             screen.remove()
 
     def action_go_back(self) -> None:
-        """Back to where somebody was on this screen, or else to the screen below."""
+        """Go back to where the cursor was on this screen before, or else to the screen below."""
         screen = self.screen
         if not (isinstance(screen, Wandering) and screen.wander(-1)):
             self.leave_screen()
 
     def action_go_forward(self) -> None:
-        """Forward on this screen, or else to the one that was left."""
+        """Go forward on this screen, or else to the screen that was left last."""
         screen = self.screen
         if isinstance(screen, Wandering) and screen.wander(1):
             return

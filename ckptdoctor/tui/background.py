@@ -79,7 +79,7 @@ def guarded(work: Callable[[], None], failed: Callable[[str], object]) -> None:
 
 
 def posting(screen: MessagePump) -> Listener:
-    """Tells a screen how far the work of a thread is."""
+    """Return a listener that posts to a screen how far the work of a thread is."""
 
     def post(progress: Progress) -> None:
         screen.post_message(Progressed(progress))
@@ -88,7 +88,7 @@ def posting(screen: MessagePump) -> Listener:
 
 
 def until_cancelled(listener: Listener | None = None) -> Listener:
-    """Ends work of the thread that calls this once its worker is cancelled; ``listener`` hears how far it is."""
+    """Return a listener that ends the work of this thread once its worker is cancelled; ``listener`` hears the rest."""
     worker = get_current_worker()
 
     def hear(progress: Progress) -> None:
@@ -131,5 +131,5 @@ class StillReading(Background):
         super().complain(sentence)
 
     def on_unmount(self) -> None:
-        """Nobody needs to wait for a screen that has gone."""
+        """Let nobody wait for a screen that has gone."""
         self.filled.set()

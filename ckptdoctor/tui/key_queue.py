@@ -40,7 +40,7 @@ class KeyQueue(App[T], inherit_bindings=False):
         self._has_begun = asyncio.Event()  # whether there is a screen of ours
 
     def on_ready(self) -> None:
-        """The first screen is there."""
+        """Let keys that were typed ahead go on: the first screen is there."""
         self._has_begun.set()
 
     async def on_event(self, event: Event) -> None:
@@ -61,7 +61,7 @@ class KeyQueue(App[T], inherit_bindings=False):
         return self._bound(event) in MOVES
 
     def _is_text(self, event: Key | Paste) -> bool:
-        """Whether it is for a line to type in."""
+        """Return whether the key or the paste is for a line that is typed in."""
         focused = self.focused
         if focused is None or isinstance(event, Paste):
             return focused is not None
@@ -86,7 +86,7 @@ class KeyQueue(App[T], inherit_bindings=False):
                     self._follow(_ROUNDS)
 
     def _leaves(self, event: Key | Paste) -> bool:
-        """Whether it ends the program, or a screen without contents, and cannot be a letter of what was typed ahead."""
+        """Return whether it ends the program, or leaves a screen without contents, and cannot be typed text."""
         if not isinstance(event, Key) or event.is_printable:
             return False
         bound = self._bound(event)
@@ -96,14 +96,14 @@ class KeyQueue(App[T], inherit_bindings=False):
         return bool(self.screen_stack) and isinstance(self.screen, StillReading) and not self.screen.filled.is_set()
 
     def _bound(self, event: Key | Paste) -> str | None:
-        """The id of what the key is for on this screen."""
+        """Return the id of the binding that the key has on this screen."""
         if not self.screen_stack or not isinstance(event, Key):
             return None
         active = self.screen.active_bindings.get(event.key)
         return active.binding.id if active is not None else None
 
     def _awaited(self, event: Key | Paste) -> Awaitable[object] | None:
-        """The work that has to be done before this can have its effect."""
+        """Return the work that has to be done before this key can have its effect; None where nothing has to be."""
         if not self._has_begun.is_set():
             return self._has_begun.wait()
         bound = None if self._is_text(event) else self._bound(event)

@@ -29,7 +29,7 @@ def key(
     show: bool = False,
     display: str | None = None,
 ) -> Binding:
-    """A binding called ``name`` in the footer, where ``show`` puts it there; its id is the name ("page-up")."""
+    """Return a binding called ``name`` in the footer, where ``show`` puts it; its id is the name ("page-up")."""
     identifier = name.replace(" ", "-")
     KNOWN.setdefault(identifier, tooltip)
     return Binding(keys, action, name, show=show, key_display=display, tooltip=tooltip, id=identifier)
@@ -66,7 +66,7 @@ _NAMES = frozenset({each.value for each in Keys} | set(KEY_NAME_REPLACEMENTS.val
 
 
 def understood(keys: Mapping[str, str]) -> dict[str, str]:
-    """The keys, which are all right. Raises UsageError with a sentence for the first that is not."""
+    """Return the keys without spaces. Raises UsageError, with a sentence, for the first that is not valid."""
     if keys:
         _import_everything()
     for name, given in keys.items():
@@ -96,7 +96,7 @@ def _is_key(key: str) -> bool:
 
 
 def _is_sign(name: str) -> bool:
-    """Whether it is the name of a character, as Textual writes them: ``question_mark``."""
+    """Return whether this is the name of a character, as Textual writes them: ``question_mark``."""
     try:
         unicodedata.lookup(name.replace("_", " "))
     except KeyError:
@@ -105,7 +105,7 @@ def _is_sign(name: str) -> bool:
 
 
 def _import_everything() -> None:
-    """Keys are known once the screens and widgets that have them are imported."""
+    """Import all screens and widgets: their keys are only known then."""
     for package in ("ckptdoctor.tui.screens", "ckptdoctor.tui.widgets"):
         for module in pkgutil.walk_packages(import_module(package).__path__, f"{package}."):
             import_module(module.name)

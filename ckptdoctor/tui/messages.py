@@ -26,7 +26,7 @@ class OnlyTheLatest(Message):
     """A message of which a later one takes the place of one that nobody has read yet."""
 
     def can_replace(self, message: Message) -> bool:
-        """Whether that one says the same kind of thing."""
+        """Return whether the waiting message is of the same kind, so that this one makes it out of date."""
         return isinstance(message, type(self))
 
 

@@ -48,7 +48,7 @@ def serve(path: str, arguments: Sequence[str], host: str = HOST, port: int = POR
             self.announcing = asyncio.create_task(_announce(announcement(path, host, port), host, port))
 
         async def handle_index(self, request: Any) -> Any:
-            """The page."""
+            """Return the page, to nobody but those that may enter."""
             _refuse_strangers(request, host)
             return await super().handle_index(request)
 
@@ -75,14 +75,14 @@ async def _announce(text: str, host: str, port: int) -> None:
 
 
 def announcement(path: str, host: str, port: int) -> str:
-    """The announcement when the page is there."""
+    """Return what is printed once the page is there."""
     shown = f"[{host}]" if ":" in host else host
     who = "for this machine only" if host in _HERE else "for EVERYONE who can reach this machine, without a password"
     return f"{escape(path)} is served on http://{shown}:{port}, {who}. Press ctrl+c to stop."
 
 
 def may_enter(host: str | None, origin: str | None, bound: str) -> bool:
-    """Whether a request for ``host``, from a page of ``origin`` (None: from no page), is one of our own page.
+    """Return whether a request for ``host``, from a page of ``origin`` (None: from no page), comes from our own page.
 
     ``bound`` is where we listen: on this machine only, no other name of it is right (a name of another site may lead
     here as well).
@@ -101,13 +101,13 @@ def _refuse_strangers(request: Any, bound: str) -> None:
 
 
 def _command(arguments: Sequence[str]) -> str:
-    """The command by which a shell starts the browser."""
+    """Return the command by which a shell starts the browser."""
     words = [sys.executable, "-m", "ckptdoctor", "browse", *arguments]
     return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
 
 
 def _free(host: str, port: int) -> int:
-    """The port, or any that is free for 0. Raises UsageError for one that is taken, and for a host that is not here."""
+    """Return the port; any that is free for 0. Raises UsageError for one that is taken, or a host that is not here."""
     try:
         with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
             return int(probe.getsockname()[1])

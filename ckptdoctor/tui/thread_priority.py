@@ -29,7 +29,7 @@ class _Turns(selectors.DefaultSelector):
     looked = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """The news within so many seconds."""
+        """Return what happens within so many seconds; while it waits, the screen may interrupt threads soonest."""
         if timeout == 0 and perf_counter() - self.looked < _UNASKED:
             return []
         sys.setswitchinterval(_WAITING)
@@ -40,7 +40,7 @@ class _Turns(selectors.DefaultSelector):
 
 
 def _started_threads() -> ThreadPoolExecutor:
-    """Threads that run already: to start one, the screen would wait for it, and it for one that computes."""
+    """Return threads that run already: to start one, the screen would wait for it, and it for one that computes."""
     threads = ThreadPoolExecutor(_THREADS)
     together = Barrier(_THREADS)
     for _ in range(_THREADS):

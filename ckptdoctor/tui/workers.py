@@ -61,7 +61,7 @@ class SharedTarget:
         self._reference: Reference | None = None
 
     def read(self) -> Reference | None:
-        """The expectation of the target, None where none is named; for a thread: the first call reads, others wait.
+        """Return what the target expects; None where no target is named. The first thread to ask reads, others wait.
 
         Raises what ``examine.targets.read_reference`` does; then the next call tries again.
         """
@@ -223,7 +223,7 @@ class Comparing:
 
 
 def _same_pairs(one: Difference, other: Difference) -> bool:
-    """Whether entries are the same in both."""
+    """Return whether entries are the same in both."""
     return len(one.pairs) == len(other.pairs) and all(map(is_, one.pairs, other.pairs))
 
 

@@ -39,12 +39,12 @@ class Opinion:
 
 
 def is_to_be_chosen_from(path: str) -> bool:
-    """Whether it is a folder and not itself a checkpoint."""
+    """Return whether the path is a folder and not itself a checkpoint."""
     return os.path.isdir(path) and formats.examine_directory(path) is None
 
 
 def choices(folder: str) -> list[Choice]:
-    """The checkpoints in a folder and below it, in natural order: work for a thread.
+    """Return the checkpoints in a folder and below it, in natural order: work for a thread.
 
     Raises UsageError where there is none.
     """
@@ -54,7 +54,7 @@ def choices(folder: str) -> list[Choice]:
 
 
 def opened_before(folder: str) -> list[Choice]:
-    """The files that were opened last and are elsewhere: work for a thread."""
+    """Return the files that were opened last and are elsewhere: work for a thread."""
     here, home = os.path.join(os.path.abspath(folder), ""), os.path.join(os.path.expanduser("~"), "")
     elsewhere = [path for path in recent() if not path.startswith(here)][:_RECENT]
     return [_choice(path, f"~/{path[len(home) :]}" if path.startswith(home) else path) for path in elsewhere]
@@ -71,7 +71,7 @@ def _choice(path: str, name: str) -> Choice:
 
 
 def opinion(path: str) -> Opinion:
-    """The verdict on a file, by its headers: work for a thread."""
+    """Return the verdict on a file, by its headers: work for a thread."""
     try:
         report = check(path)
     except CkptDoctorError:
@@ -86,7 +86,7 @@ def opinion(path: str) -> Opinion:
 
 
 def age(seconds: float) -> str:
-    """``5 min ago``, ``3 h ago``, ``12 days ago``."""
+    """Return how long ago that was: ``5 min ago``, ``3 h ago``, ``12 days ago``."""
     whole = max(0, int(seconds))
     if whole < _HOUR:
         return f"{whole // 60} min ago" if whole >= 60 else "just now"
@@ -94,6 +94,6 @@ def age(seconds: float) -> str:
 
 
 def matching(found: Sequence[Choice], typed: str) -> list[Choice]:
-    """Those whose names have every word that was typed."""
+    """Return those whose names have every word that was typed."""
     words = typed.lower().split()
     return [each for each in found if all(word in each.name.lower() for word in words)]

@@ -22,7 +22,7 @@ class Commanding(Protocol):
     """A screen that knows the command line which does what it shows."""
 
     def command(self) -> str:
-        """One line, quoted for the shell."""
+        """Return one line, quoted for the shell."""
 
 
 @runtime_checkable
@@ -30,7 +30,7 @@ class Loadable(Protocol):
     """A screen that knows the Python which loads what it shows."""
 
     def python(self) -> str:
-        """One expression."""
+        """Return one expression."""
 
 
 def check(path: str, settings: Settings | None = None) -> str:
@@ -54,7 +54,7 @@ def show(path: str, place: KeyPath = (), *, keys: bool = False, text: str = "") 
 
 
 def _filter(text: str) -> Iterator[str]:
-    """Without the words that have a NUL, which no command line can hold: more is shown then, and nothing is missing."""
+    """Yield the option for a filter, without words that have a NUL, which no command line holds: more is shown."""
     if "\0" in text:
         text = " ".join([term.text for term in parse(text).terms if "\0" not in term.text])
     if text.startswith("-"):  # and would look like another option
@@ -77,7 +77,7 @@ _CALLS["safetensors"] = "safetensors.torch.load_file({})"
 
 
 def _literal(text: str) -> str:
-    """Text as Python writes it, in double quotes as people type it."""
+    """Return a text as Python writes it, in double quotes as people type it."""
     return json.dumps(text, ensure_ascii=False) if text.isprintable() else ascii(text)
 
 

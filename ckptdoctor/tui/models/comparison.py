@@ -79,11 +79,11 @@ class ComparedEntries:
         return len(self.flags)
 
     def pair(self, entry: int) -> Pair | None:
-        """Both sides of it, where there are both."""
+        """Return both sides of an entry; None where only one side has it."""
         return self.found.pairs[entry] if entry < len(self.found.pairs) else None
 
     def single(self, entry: int) -> Single | None:
-        """The only side that has it, where it is one."""
+        """Return the only side that has an entry; None where both have it."""
         left = entry - len(self.found.pairs)
         if left < 0:
             return None
@@ -91,11 +91,11 @@ class ComparedEntries:
         return removed[left] if left < len(removed) else self.found.added[left - len(removed)]
 
     def name(self, entry: int) -> str:
-        """The name in A; in B where A has not got it."""
+        """Return the name of an entry in A, or in B where A does not have it."""
         return _name(self.found, entry)
 
     def tensors(self, entry: int) -> tuple[Tensor | None, Tensor | None]:
-        """The tensor of either side."""
+        """Return the tensors of A and B; None for the side that does not have it."""
         pair = self.pair(entry)
         if pair is not None:
             return pair.a, pair.b
@@ -104,15 +104,15 @@ class ComparedEntries:
         return (single.tensor, None) if self.flags[entry] & Flag.ONLY_A else (None, single.tensor)
 
     def differs(self, entry: int) -> bool:
-        """Whether there is anything to be said of it."""
+        """Return whether an entry differs in anything."""
         return self.flags[entry] & _DIFFERENT != 0
 
     def changes(self, entry: int) -> bool:
-        """Whether it differs in more than its name."""
+        """Return whether an entry differs in more than its name."""
         return self.flags[entry] & _DIFFERENT & ~_RENAMED != 0
 
     def numbers(self, group: int) -> Numbers:
-        """The distance of all tensors of a module, as far as it is known."""
+        """Return the distance of all tensors of a module, as far as it is known."""
         if group not in self._sums:
             pairs = [self.found.pairs[entry] for entry in self.members[group] if entry < len(self.found.pairs)]
             known = [pair.values.numbers for pair in pairs if pair.values is not None and pair.values.numbers]
@@ -129,7 +129,7 @@ class ComparedEntries:
         self._sums.clear()
 
     def counts(self) -> dict[Flag, int]:
-        """The number of entries that are changed, renamed, or on one side alone."""
+        """Return how many entries are changed, renamed, on one side alone, or of unknown values."""
         kinds = (Flag.CHANGED, Flag.RENAMED, Flag.ONLY_A, Flag.ONLY_B, Flag.UNKNOWN)
         tally = Counter(self.flags)
         return {kind: sum([number for flags, number in tally.items() if flags & kind]) for kind in kinds}
@@ -160,7 +160,7 @@ class ComparedEntries:
 
 
 def ties_by_name(found: Difference) -> dict[str, list[Tie]]:
-    """The ties that only one side has, by the names that they speak of."""
+    """Return the ties that only one side has, by the names of their tensors."""
     by_name: dict[str, list[Tie]] = {}
     for tie in found.ties:
         for name in (*tie.names, *tie.missing):
@@ -169,13 +169,13 @@ def ties_by_name(found: Difference) -> dict[str, list[Tie]]:
 
 
 def news(found: Difference, entries: Sequence[int]) -> News:
-    """The news about these entries: work for a thread."""
+    """Return what is new about these entries: work for a thread."""
     pairs = [found.pairs[entry] for entry in entries]
     return News(found, entries, array("H", map(_flags, pairs)), array("d", map(magnitude, pairs)))
 
 
 def by_depth(comparison: ComparedEntries) -> DepthMap | None:
-    """The layers of a comparison as a picture; None where there are few of them, or too many entries."""
+    """Return the layers of a comparison as a picture; None where there are few of them, or too many entries."""
     if len(comparison) > _DRAWN:
         return None
     both = [entry for entry in comparison.order if comparison.pair(entry) is not None]
@@ -184,7 +184,7 @@ def by_depth(comparison: ComparedEntries) -> DepthMap | None:
 
 
 def module(name: str) -> str:
-    """The part of a name that lines are listed under: up to its first number, or its first word; "" for a name alone.
+    """Return the part of a name that its line is listed under: up to the first number, or the first word.
 
     ``layer1.0.conv1.weight`` is in ``layer1.0``, ``fc.weight`` in ``fc``, ``optimizer/state/0/step`` in ``optimizer``.
     """
@@ -228,7 +228,7 @@ def _name(found: Difference, entry: int) -> str:
 
 
 def _in_file_order(found: Difference) -> list[int]:
-    """The entries in the order of A; what only B has behind what it follows there."""
+    """Return the entries in the order of A; what only B has comes after what it follows there."""
     pairs = len(found.pairs)
     places = _places(found.a.checkpoint.tensors)
     keys = [places.get(id(pair.a), 0) << 32 for pair in found.pairs]

@@ -33,7 +33,7 @@ _TOLD = {
 
 
 def title(comparison: ComparedEntries, line: ComparisonLine) -> str:
-    """The title of the line."""
+    """Return the title of the line."""
     if isinstance(line, EntryLine):
         pair = comparison.pair(line.entry)
         if pair is not None and pair.renamed:
@@ -47,19 +47,19 @@ def title(comparison: ComparedEntries, line: ComparisonLine) -> str:
 
 
 def same(comparison: ComparedEntries, number: int) -> str:
-    """So many tensors do not differ, as far as was looked."""
+    """Return the words for so many tensors that do not differ, as far as they were compared."""
     if comparison.found.compared:
         return f"{plural(number, 'tensor')} the same"
     return f"{plural(number, 'tensor')} alike by name, shape and dtype"
 
 
 def differ(number: int) -> str:
-    """The verb for so many."""
+    """Return the verb for so many: ``differs`` or ``differ``."""
     return "differs" if number == 1 else "differ"
 
 
 def facts(comparison: ComparedEntries, line: ComparisonLine) -> Iterator[Fact]:
-    """The facts about the line, most important first."""
+    """Yield the facts about the line, most important first."""
     if isinstance(line, HeadLine):
         yield from _head(comparison, line)
     elif isinstance(line, FoldLine):
@@ -118,7 +118,7 @@ def _values(comparison: ComparedEntries, pair: Pair) -> Iterator[Fact]:
 
 
 def distances(numbers: Numbers) -> Iterator[Fact]:
-    """The distance of the values."""
+    """Yield how far the values are apart, and how many are NaN."""
     largest, mean, relative, cosine = figures(numbers)
     yield "", f"max |Δ| {largest} · mean |Δ| {mean} · rel. L2 {relative} · cosine {cosine}"
     if numbers.nan_a or numbers.nan_b:
@@ -140,7 +140,7 @@ def _name_told(comparison: ComparedEntries, pair: Pair) -> Iterator[Fact]:
 
 
 def _ties(ties: Sequence[Tie], name: str) -> Iterator[Fact]:
-    """Ties with others on one side only."""
+    """Yield the ties of a tensor with others that only one side has."""
     for tie in ties:
         here, there = ("A", "B") if tie.side == "a" else ("B", "A")
         others = [_name(each) for each in (*tie.names, *tie.missing) if each != name]

@@ -29,7 +29,7 @@ Fact = tuple[str, str]
 
 
 def title(opened: OpenedCheckpoint, item: TreeItem) -> str:
-    """The full name of the thing."""
+    """Return the full name of an item, escaped."""
     if isinstance(item, TreeBranch) and item.is_module:
         lead = place(item.path) + "/" if item.path else ""
         return f"{lead}{abridged(escape(item.prefix[:-1]))}{f'.{item.span}' if item.span else ''}"
@@ -37,7 +37,7 @@ def title(opened: OpenedCheckpoint, item: TreeItem) -> str:
 
 
 def facts(opened: OpenedCheckpoint, item: TreeItem) -> Iterator[Fact]:
-    """The facts about it, most important first."""
+    """Yield the facts about an item, most important first."""
     if isinstance(item, int):
         yield from _tensor(opened.table.tensors[item])
         yield from _tied(opened, item)
@@ -54,7 +54,7 @@ def facts(opened: OpenedCheckpoint, item: TreeItem) -> Iterator[Fact]:
 
 
 def said(node: Node) -> str:
-    """A value on one line; a number or array of NumPy as what it is, not as what its pickle calls."""
+    """Return a value on one line; a number or array of NumPy as what it is, not as what its pickle calls."""
     array = array_of(node)
     try:
         if isinstance(node, Opaque) and is_number(node):
@@ -73,7 +73,7 @@ def _element(element: Element) -> str:
 
 
 def _in_lines(text: str) -> str:
-    """The text escaped, with its own line breaks."""
+    """Return the text escaped, with its own line breaks."""
     return "\n".join(map(escape, text[:_TEXT].split("\n")))
 
 
@@ -140,7 +140,7 @@ def _branch(opened: OpenedCheckpoint, branch: TreeBranch) -> Iterator[Fact]:
 
 
 def _contents(node: Node, indent: str) -> Iterator[Fact]:
-    """What is nested in a level without tensors, each value with its name, as far as that is of use."""
+    """Yield what is nested in a level without tensors, each value with its name, as far as that is of use."""
     below = list(islice(children(node), _LISTED + 1))
     for part, child in below[:_LISTED]:
         name = f"{indent}{_name(part)}"

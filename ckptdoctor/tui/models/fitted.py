@@ -42,7 +42,7 @@ class FitNames:
 
 
 def rows(fit: Fit) -> list[FitRow]:
-    """The chain from the top down, and what is left over after it."""
+    """Return the chain from the top down, and what is left over after it."""
     found = [FitRow("as it is", keys=fit.keys, parameters=fit.parameters)]
     for number, step in enumerate(fit.steps, 1):
         title = abridged(escape(step.title), _NAME)
@@ -59,14 +59,14 @@ def rows(fit: Fit) -> list[FitRow]:
 
 
 def names_of(row: FitRow) -> list[FitNames]:
-    """The names that a row is about, those of one kind put together: work for a thread where there are many."""
+    """Return the names that a row is about, those of one kind together: work for a thread where there are many."""
     if row.misfits:
         return list(_misfits(row.misfits))
     return [FitNames(_name(old), _name(new) if new else DROPPED, _times(number)) for old, new, number in _groups(row)]
 
 
 def headline(fit: Fit) -> str:
-    """All of it in one sentence, escaped."""
+    """Return how well the file fits in one sentence, escaped."""
     target, whole = escape(fit.target), plural(fit.total_keys, "key")
     begin = f"{fit.keys:,} of {whole} fit {target} as it is"
     if not fit.steps:
@@ -79,7 +79,7 @@ def headline(fit: Fit) -> str:
 
 
 def fits(coverage: Coverage) -> str:
-    """The share of a target that fits, before and after the chain, in a few words."""
+    """Return how many keys of a target fit, before and after the chain, in a few words."""
     after = f" → {coverage.steps[-1].keys:,}" if coverage.steps else ""
     return f"{coverage.keys:,}{after} of {plural(coverage.total_keys, 'key')} fit {escape(coverage.reference)}"
 

@@ -38,14 +38,14 @@ class Trail:
         self._at = 0  # behind the last there is what nobody has come back from
 
     def leave(self, item: TreeItem | None) -> None:
-        """The cursor is taken elsewhere."""
+        """Remember ``item``, which the cursor is about to leave, and forget what was ahead."""
         del self._been[self._at :]
         if item is not None and self._been[-1:] != [item]:
             self._been.append(item)
         self._at = len(self._been)
 
     def wander(self, by: int, item: TreeItem | None) -> TreeItem | None:
-        """What is so many places back or forward from ``item``, on which the cursor is; None where there is nothing."""
+        """Return the item so many places back or forward from ``item``, where the cursor is; None past the end."""
         to = self._at + by
         if item is not None and by < 0 and self._at == len(self._been) and to >= 0:
             self._been.append(item)
@@ -56,7 +56,7 @@ class Trail:
 
 
 def recent() -> list[str]:
-    """The files that were opened last and are still there, the last one first."""
+    """Return the files that were opened last and are still there, the last one first."""
     return [each for each in _read().recent if os.path.exists(each)]
 
 
@@ -67,7 +67,7 @@ def remember(path: str) -> None:
 
 
 def bookmarks(path: str) -> list[str]:
-    """The key paths, as they are shown, of what has a bookmark in a file."""
+    """Return the key paths in a file that have a bookmark, as they are shown."""
     return list(_read().bookmarks.get(_place(path), ()))
 
 
@@ -83,7 +83,7 @@ def _place(path: str) -> str:
 
 
 def _file() -> Path | None:
-    """Where it is kept; None where nobody wants it to be."""
+    """Return the file that recent files and bookmarks are kept in; None where nobody wants them kept."""
     if os.environ.get("CKPTDOCTOR_HISTORY") == "0":
         return None
     named = os.environ.get("XDG_STATE_HOME") or os.environ.get("LOCALAPPDATA")

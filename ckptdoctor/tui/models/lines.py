@@ -40,7 +40,7 @@ class Visible:
         return self.tree.root.height
 
     def at(self, number: int) -> TreeLine:
-        """The content of a line, counted from 0. Raises IndexError when there are fewer."""
+        """Return the content of a line, counted from 0. Raises IndexError when there are fewer."""
         if not 0 <= number < len(self):
             raise IndexError(number)
         branch, depth = self.tree.root, 0
@@ -59,12 +59,12 @@ class Visible:
             branch, number, depth = child, below - 1, depth + 1
 
     def window(self, first: int, count: int) -> Iterator[TreeLine]:
-        """So many lines from the first on, as far as there are any."""
+        """Yield so many lines from the first on, as far as there are any."""
         for number in range(first, min(first + count, len(self))):
             yield self.at(number)
 
     def number(self, branch: TreeBranch, index: int) -> int:
-        """The line of a child of an open level."""
+        """Return the line of a child of an open level."""
         line = _top(branch, index)
         while branch.parent is not None:
             line += _top(branch.parent, branch.index) + 1
@@ -99,7 +99,7 @@ class Visible:
         return self.number(*way[-1]) if way else None
 
     def again(self, order: TreeOrder, rows: Rows | None, values_of: ValuesOf = lambda row: None) -> Visible:
-        """The lines in another order, or of some rows only, with the same levels open. This one stays as it is."""
+        """Return the lines in another order, or of some rows only, with the same levels open. These stay."""
         made = Visible(Tree(self.tree.checkpoint, self.tree.table, rows, order, values_of))
         pairs = [(self.tree.root, made.tree.root)]
         for old, new in pairs:
@@ -132,7 +132,7 @@ def _measure(branch: TreeBranch) -> None:
 
 
 def _top(branch: TreeBranch, index: int) -> int:
-    """The line of a child, counted within its level."""
+    """Return the line of a child, counted within its level."""
     before = bisect_left(branch.open_at, index)
     if not before:
         return index
@@ -176,7 +176,7 @@ def ordered(
     backwards: bool = False,
     values_of: ValuesOf = lambda row: None,
 ) -> Rows:
-    """The rows as a column orders them (sizes: largest first), or in reverse; equal ones as in the file.
+    """Return the rows as a column orders them (sizes: largest first), or reversed; equal ones as in the file.
 
     Those whose values are not known come last, whatever the order of values.
     """
@@ -206,7 +206,7 @@ def _figure(values: TensorValues, column: SortColumn) -> float:
 
 
 def next_column(column: SortColumn, measured: bool = False) -> SortColumn:
-    """The column after this one, the first after the last; those of values only where these are ``measured``."""
+    """Return the column after this one, the first after the last; those of values only where they are ``measured``."""
     columns = [each for each in SortColumn if measured or each not in _OF_VALUES]
     return columns[(columns.index(column) + 1) % len(columns)]
 

@@ -36,16 +36,16 @@ class OpenedCheckpoint:
     bookmarks: list[str] = field(default_factory=list)  # what has one, by ``name_of``
 
     def values_of(self, row: int) -> TensorValues | None:
-        """The values of a tensor in numbers, where they have been read."""
+        """Return the values of a tensor in numbers; None where they have not been read."""
         return self.values.get(self.table.tensors[row].path)
 
     def glimpse_of(self, row: int) -> TensorValues | None:
-        """The same, also where they were only read because somebody looked at what the tensor is in."""
+        """Return the same, also where they were only read because somebody looked at what the tensor is in."""
         path = self.table.tensors[row].path
         return self.values.get(path) or self.glimpses.get(path)
 
     def name_of(self, item: TreeItem) -> str:
-        """The key path of an item as text; that of a module ends with a dot."""
+        """Return the key path of an item as text; that of a module ends with a dot."""
         if isinstance(item, int):
             return self.table.name(item)
         if isinstance(item, TreeBranch) and item.is_module:
@@ -53,7 +53,7 @@ class OpenedCheckpoint:
         return show_path(item.path)
 
     def item_called(self, name: str) -> TreeItem | None:
-        """What ``name_of`` calls so; None where there is nothing of that name."""
+        """Return the item that ``name_of`` calls by this name; None where there is none."""
         tree = self.lines.tree
         row = self.table.names.index(name) if name in self.table.names else None
         waiting: list[TreeBranch] = [tree.root] if row is None else []
@@ -66,7 +66,7 @@ class OpenedCheckpoint:
         return row
 
     def first_of(self, paths: Sequence[KeyPath]) -> KeyPath | None:
-        """The first of these key paths at which there is a tensor, or else the first one if anything does."""
+        """Return the first of these key paths that has a tensor, or else the first path if anything is there."""
         tensor = next((path for path in paths if path in self.table.row_of), None)
         if tensor is not None or not paths:
             return tensor
@@ -78,7 +78,7 @@ class OpenedCheckpoint:
 
 
 def opened_checkpoint(path: str, checkpoint: Checkpoint) -> OpenedCheckpoint:
-    """The opened of a checkpoint whose headers have been read: everything that the first painting needs."""
+    """Return what the first painting needs of a checkpoint whose headers have been read."""
     table = Table(checkpoint.tensors)
     lines = Visible(Tree(checkpoint, table, order=TreeOrder.NATURAL))
     _unfold(lines)
@@ -116,7 +116,7 @@ class Badges:
         self._places: dict[KeyPath, int] = {}
 
     def touched(self, finding: Finding) -> array[int]:
-        """The rows of the tensors that a finding names: work for a thread when there are many."""
+        """Return the rows of the tensors that a finding names: work for a thread when there are many."""
         return found.touched(self.table, finding)
 
     def add(self, finding: Finding, rows: array[int]) -> None:
@@ -140,7 +140,7 @@ class Badges:
             self._places[path[:depth]] = max(rank, self._places.get(path[:depth], 0))
 
     def worst(self, item: TreeItem) -> Severity | None:
-        """The severity of the worst finding about a tensor, or about anything at or below a level."""
+        """Return the severity of the worst finding about a tensor, or about anything at or below a level."""
         if isinstance(item, int):
             return _SEVERITIES.get(self._ranks[item])
         place = 0 if getattr(item, "is_module", False) else self._places.get(item.path, 0)
@@ -153,19 +153,19 @@ class Badges:
         return max([self._ranks[row] for row in rows], default=0)
 
     def about(self, item: TreeItem) -> list[Finding]:
-        """The findings that name a tensor or a value, or anything at or below a level, worst first."""
+        """Return the findings that name a tensor or a value, or anything at or below a level, worst first."""
         both = zip(self.findings, self._rows, strict=True)
         marked = not isinstance(item, int) and not getattr(item, "is_module", False) and item.path in self._places
         named = [each for each, rows in both if _concerns(each, rows, item, marked)]
         return sorted(named, key=lambda finding: -finding.severity.rank)
 
     def rows_of(self, wanted: str) -> set[int]:
-        """The rows that findings of a code, a name or a severity speak of; "*": of any."""
+        """Return the rows of all findings of a code, a name or a severity; "*": of any."""
         return found.rows_among(zip(self.findings, self._rows, strict=True), wanted)
 
 
 def _concerns(finding: Finding, rows: array[int], item: TreeItem, marked: bool) -> bool:
-    """Whether a finding with these rows is about the item; ``marked``: one is about a place there without a tensor."""
+    """Return whether a finding with these rows is about the item; ``marked``: it may name a place without a tensor."""
     if isinstance(item, int):
         return _any_among(rows, range(item, item + 1))
     below = item.rows if isinstance(item, TreeBranch) else range(0)
@@ -178,7 +178,7 @@ def _concerns(finding: Finding, rows: array[int], item: TreeItem, marked: bool) 
 
 
 def _any_among(rows: array[int], wanted: Rows) -> bool:
-    """Whether any of the rows, which ascend, is among those that are wanted."""
+    """Return whether any of the rows, which ascend, is among those that are wanted."""
     if not isinstance(wanted, range):
         return not set(wanted).isdisjoint(rows)
     place = bisect_left(rows, wanted.start)

@@ -18,7 +18,7 @@ class Pace:
         self._began = 0.0
 
     def said(self, progress: Progress, now: float | None = None) -> list[str]:
-        """The pieces, most important first: ``values 41 %``, ``3.1 GB/s``, ``2 s left``."""
+        """Return the pieces, most important first: ``values 41 %``, ``3.1 GB/s``, ``2 s left``."""
         now = monotonic() if now is None else now
         if progress.what != self._what or progress.done == 0:
             self._what, self._began = progress.what, now
@@ -34,7 +34,7 @@ class Pace:
 
 
 def rough_duration(seconds: float) -> str:
-    """``12 s``, ``3 min``, ``2 h 10 min``."""
+    """Return so many seconds in words: ``12 s``, ``3 min``, ``2 h 10 min``."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

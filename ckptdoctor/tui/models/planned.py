@@ -43,7 +43,7 @@ class PlanRow:
 
 
 def rows(report: RepairReport, tree: Node = None) -> list[PlanRow]:
-    """All of the plan, for contents that are ``tree`` before it.
+    """Return all of the plan, for contents that are ``tree`` before it.
 
     Groups of names are found again, which is work for a thread where there are many.
     """
@@ -56,17 +56,17 @@ def rows(report: RepairReport, tree: Node = None) -> list[PlanRow]:
 
 
 def changed_bytes(report: RepairReport) -> str:
-    """The part of the output that differs from the original."""
+    """Return how many bytes of the output differ from the original, in words."""
     return f"{size(report.new_bytes)} of {size(report.size)} will differ" if report.new_bytes else "no byte will differ"
 
 
 def summary(report: RepairReport) -> str:
-    """The number of steps, and how safe they are."""
+    """Return the number of steps, and how safe they are."""
     return f"{plural(len(report.steps), 'step')}, {how_safe(report.steps)}"
 
 
 def dropped(report: RepairReport, tree: Node = None) -> list[str]:
-    """The things that the output does not have any more, in few words."""
+    """Return what the output no longer has, in few words."""
     found = []
     for step in report.steps:
         for change in step.changes:
@@ -78,7 +78,7 @@ def dropped(report: RepairReport, tree: Node = None) -> list[str]:
 
 
 def _beside(change: Change, tree: Node) -> str:
-    """The names of what goes when one part becomes the whole: all that is next to it."""
+    """Return the names of what is dropped when one part becomes the whole: all that is next to it."""
     names: list[str] = []
     for depth, part in enumerate(change.place or ()):
         try:
@@ -130,7 +130,7 @@ def _plain(text: str) -> str:
 
 
 def _is_told(change: Change) -> bool:
-    """Whether the change is one line of words, and no list of names."""
+    """Return whether the change is told in one line of words, without a list of names."""
     return not change.pairs or change.kind in _TOLD
 
 
@@ -139,7 +139,7 @@ def _name(text: str) -> str:
 
 
 def _left(findings: Iterable[Finding]) -> Iterator[PlanRow]:
-    """Findings that stay although they were to be repaired."""
+    """Yield the findings that stay although they were to be repaired."""
     wanted = [each for each in findings if each.severity is not Severity.INFO and each.fix is None]
     if wanted:
         yield PlanRow("plain")
@@ -153,7 +153,7 @@ def _left(findings: Iterable[Finding]) -> Iterator[PlanRow]:
 
 
 def objection(output: str, original: str, format: str) -> str:
-    """Why a new file of this format cannot get this name, as a sentence for people; "" where nothing speaks against it.
+    """Return why a new file of this format cannot get this name, as a sentence; "" where it can.
 
     What is there is never replaced.
     """
@@ -178,7 +178,7 @@ def objection(output: str, original: str, format: str) -> str:
 
 
 def free(output: str) -> str:
-    """``output``, or that name with a number where it is taken: ``model.fixed-2.pt``."""
+    """Return ``output``, or that name with a number where it is taken: ``model.fixed-2.pt``."""
     if not os.path.lexists(output):
         return output
     stem, suffix = os.path.splitext(output)

@@ -10,7 +10,7 @@ from ckptdoctor.rendering.numbers import plural, size
 
 
 def in_figures(report: SalvageReport) -> str:
-    """The part of the file that can be saved."""
+    """Return how much of the file can be saved, in figures."""
     total = report.recovered + len(report.lost)
     pieces = [f"{report.recovered:,} of {plural(total, 'tensor')} intact", size(report.recovered_bytes)]
     partial = len(report.partial)
@@ -21,7 +21,7 @@ def in_figures(report: SalvageReport) -> str:
 
 
 def output_for(path: str) -> str:
-    """A new name next to the file: what ``salvage`` would choose, or the first one with a number that is free."""
+    """Return a new name next to the file: what ``salvage`` would choose, or the first free one with a number."""
     from ckptdoctor.salvaging.checkpoint import beside
 
     first = beside(path)

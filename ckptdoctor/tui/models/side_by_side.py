@@ -117,18 +117,18 @@ class WantedLines:
 
 
 def next_show(show: Show) -> Show:
-    """The next choice of entries."""
+    """Return the next choice of entries."""
     every = list(Show)
     return every[(every.index(show) + 1) % len(every)]
 
 
 def require_filter(text: str) -> None:
-    """Raises UsageError, with a sentence, for a filter that is invalid."""
+    """Raise UsageError, with a sentence, for a filter that is invalid."""
     _understood(text)
 
 
 def chosen(comparison: ComparedEntries, show: Show, text: str) -> list[int]:
-    """The entries that are shown, in file order: work for a thread where there are many."""
+    """Return the entries that are shown, in file order: work for a thread where there are many."""
     query, words = _understood(text)
     rows = query.rows(comparison.table, Findings(comparison.table)) if query.terms else None
     kept = set(rows) if rows is not None else None
@@ -143,7 +143,7 @@ def chosen(comparison: ComparedEntries, show: Show, text: str) -> list[int]:
 
 
 def _understood(text: str) -> tuple[Query, list[tuple[Flag, bool]]]:
-    """The words that ask for a kind of difference (negated or not), and the others as any list understands them."""
+    """Return a query without the words for kinds of difference, and those kinds, each with whether it is negated."""
     rest, found = [], []
     for word in text.split():
         bare = word.removeprefix("!").lower()
@@ -162,7 +162,7 @@ def _understood(text: str) -> tuple[Query, list[tuple[Flag, bool]]]:
 
 
 def arranged(comparison: ComparedEntries, wanted: WantedLines) -> list[ComparisonLine]:
-    """The lines, from the first to the last: work for a thread where there are many."""
+    """Return the lines, from the first to the last: work for a thread where there are many."""
     entries = chosen(comparison, wanted.show, wanted.text)
     folding = wanted.show is Show.ALL and not wanted.text
     if wanted.order is LineOrder.MAGNITUDE:

@@ -67,7 +67,7 @@ class Slice:
         return number
 
     def index(self, row: int, column: int) -> ElementIndex | None:
-        """The element at that place; None behind the last."""
+        """Return the index of the element at that place; None behind the last."""
         if not (0 <= row < self.height and 0 <= column < self.width):
             return None
         found = list(self.at)
@@ -82,14 +82,14 @@ class Slice:
         return tuple(found)
 
     def place(self, index: ElementIndex) -> tuple[int, int]:
-        """Row and column of an element of this slice."""
+        """Return the row and column of an element of this slice."""
         column = 0 if self.columns is None else index[self.columns]
         if self.rows is not None:
             return index[self.rows], column
         return divmod(column, self.across)
 
     def box(self, rows: range, columns: range) -> list[range]:
-        """The indexes of each dimension that these rows and columns need."""
+        """Return the indexes of each dimension that these rows and columns need."""
         found = [range(each, each + 1) for each in self.at]
         if 0 in self.shape:
             return [range(0) for _ in self.shape]
@@ -102,15 +102,15 @@ class Slice:
         return found
 
     def whole(self) -> list[range]:
-        """The indexes of each dimension that all of it needs."""
+        """Return the indexes of each dimension that the whole slice needs."""
         return self.box(range(self.height), range(self.count if self.rows is not None else 0))
 
     def through(self, index: ElementIndex) -> Slice:
-        """The slice with the same dimensions that contains an element."""
+        """Return the slice with the same dimensions that contains an element."""
         return replace(self, at=self._still(index))
 
     def step(self, by: int) -> Slice:
-        """The slice so many further on, the last dimension first; behind the last comes the first."""
+        """Return the slice so many further on, the last dimension first; after the last comes the first."""
         number = (self.number + by) % max(1, self.slices)
         at = list(self.at)
         for dim in reversed(self.others):
@@ -118,20 +118,20 @@ class Slice:
         return replace(self, at=tuple(at))
 
     def leap(self) -> int:
-        """The number of slices in one step of the first dimension that is kept at one index."""
+        """Return the number of slices in one step of the first dimension that is kept at one index."""
         others = self.others
         return self.slices // self.shape[others[0]] if others else 0
 
     def next_rows(self) -> Slice:
-        """The next dimension goes down."""
+        """Return the slice whose rows are the next dimension."""
         return self._turned(self.rows, self.columns, down=True)
 
     def next_columns(self) -> Slice:
-        """The next dimension goes to the right."""
+        """Return the slice whose columns are the next dimension."""
         return self._turned(self.columns, self.rows, down=False)
 
     def _turned(self, turning: int | None, kept: int | None, *, down: bool) -> Slice:
-        """The dimension after ``turning`` takes its place; where that is the other one, they change places."""
+        """Return the slice with the dimension after ``turning`` in its place; if that is the other one, they swap."""
         if self.rows is None or turning is None or kept is None:
             return self
         for further in range(1, len(self.shape) + 1):
@@ -155,7 +155,7 @@ class Slice:
 
 
 def first(shape: ElementIndex) -> Slice:
-    """The first slice to look at: the last two dimensions that are more than one index long.
+    """Return the first slice to look at: the last two dimensions that are more than one index long.
 
     Where those hold next to nothing, as in a convolution of 3 × 3, the two largest.
     """
@@ -171,14 +171,14 @@ def first(shape: ElementIndex) -> Slice:
 
 
 def kernel_size(shape: ElementIndex) -> tuple[int, int] | None:
-    """Rows and columns of the kernels of a convolution over pictures; None where it does not look like one."""
+    """Return the rows and columns of a convolution's kernels; None where the shape does not look like one."""
     if len(shape) < 4 or 0 in shape or not all(1 < size <= _KERNEL for size in shape[-2:]):
         return None
     return shape[-2], shape[-1]
 
 
 def parse_index(text: str, shape: ElementIndex) -> ElementIndex:
-    """``3, 17`` or ``-1 0``: an index for each dimension. Raises ValueError, with the sentence to show."""
+    """Return the index of each dimension in ``3, 17`` or ``-1 0``. Raises ValueError, with the sentence to show."""
     words = text.replace(",", " ").replace("[", " ").replace("]", " ").split()
     if len(words) != len(shape):
         raise ValueError(f"Type {len(shape)} numbers, one for each dimension.")

@@ -38,7 +38,7 @@ class Block:
 
 
 def parts(opened: OpenedCheckpoint, branch: TreeBranch, most: int) -> list[Part]:
-    """The parts of a level that hold tensors, largest first; of blocks that are alike those of one of them.
+    """Return the parts of a level that hold tensors, largest first; for blocks that are alike, those of one block.
 
     Where fewer than ``most`` would be listed, their own parts come below them, as far as there is room.
     """
@@ -71,7 +71,7 @@ def _parts(opened: OpenedCheckpoint, branch: TreeBranch, depth: int) -> list[tup
 
 
 def blocks_of(opened: OpenedCheckpoint, branch: TreeBranch) -> TreeBranch | None:
-    """The blocks that are alike which a level consists of, or which are the largest part of it."""
+    """Return the fold of blocks that a level consists of, or the largest fold in it; None where it has none."""
     if branch.blocks:
         return branch
     folds = [item for item in opened.lines.tree.grow(branch) if isinstance(item, TreeBranch) and item.blocks]
@@ -79,7 +79,7 @@ def blocks_of(opened: OpenedCheckpoint, branch: TreeBranch) -> TreeBranch | None
 
 
 def blocks(branch: TreeBranch, values_of: ValuesOf, is_weight: Callable[[int], bool] = lambda row: True) -> list[Block]:
-    """The blocks in their order; none where the values of a block are not known.
+    """Return the blocks in their order; none where the values of a block are not known.
 
     ``is_weight`` tells which tensors should not be all zeros: biases begin so.
     """
@@ -112,7 +112,7 @@ def _block(name: str, known: Sequence[TensorValues], zero: int) -> Block:
 
 
 def strip(numbers: Sequence[float], cells: int, height: int = 1) -> list[str]:
-    """The numbers as bars of so many lines, the top one first; neighbours are put together where there is no room."""
+    """Return numbers as bars of so many lines, the top one first; neighbours share a bar where there is no room."""
     if not numbers or cells < 1:
         return [""] * height
     drawn = min(cells, len(numbers))
@@ -133,7 +133,7 @@ def _shade(level: int, line: range) -> str:
 
 
 def bar(part: int, whole: int, cells: int) -> str:
-    """A bar in eighths of a cell; what is there at all has a mark."""
+    """Return a bar in eighths of a cell; anything above zero has a mark."""
     eighths = max(1, round(8 * cells * part / whole)) if part and whole else 0
     full, rest = divmod(eighths, 8)
     return "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")

@@ -65,7 +65,7 @@ class TreeOrder(Enum):
         return self in _WORST_OF
 
     def next(self, measured: bool) -> TreeOrder:
-        """The one that comes after this one; those of values only where these are ``measured``."""
+        """Return the order that comes after this one; those of values only where these are ``measured``."""
         orders = [each for each in TreeOrder if measured or not each.of_values]
         return orders[(orders.index(self) + 1) % len(orders)]
 
@@ -158,7 +158,7 @@ class Tree:
         self.root = TreeBranch("", ROOT, every, checkpoint.tree, role=role, is_open=True)
 
     def grow(self, branch: TreeBranch) -> list[TreeItem]:
-        """The children of a level, made when they are first asked for; sorted as ``order`` says."""
+        """Return the children of a level, made when they are first asked for; sorted as ``order`` says."""
         if branch.children is None:
             made = self._in_order(branch, list(self._children(branch)))
             # a thread may have prepared the same level meanwhile: then that stays. Nobody waits while one is made, for
@@ -169,7 +169,7 @@ class Tree:
         return branch.children
 
     def grow_below(self, branch: TreeBranch, most: int) -> list[TreeBranch]:
-        """A level and those below it, nearest ones first, until there are ``most`` lines of them; all are grown."""
+        """Grow and return a level and those below it, nearest ones first, until they have ``most`` lines."""
         grown, waiting, lines = [], [branch], 0
         for each in waiting:
             lines += len(self.grow(each))
@@ -180,7 +180,7 @@ class Tree:
         return grown
 
     def grow_towards(self, path: KeyPath) -> list[tuple[TreeBranch, int]]:
-        """The levels from the root to the thing at ``path``, or to the nearest level that exists, with the way on."""
+        """Return the levels on the way from the root to ``path``, as far as they exist, each with its next child."""
         row, branch = self.table.row_of.get(path), self.root
         way: list[tuple[TreeBranch, int]] = []
         while True:
@@ -195,19 +195,19 @@ class Tree:
             branch = child
 
     def figures(self, branch: TreeBranch) -> Figures:
-        """The number of tensors, elements and bytes at and below a level."""
+        """Return the number of tensors, elements and bytes at and below a level."""
         if branch.figures is None:
             branch.figures = self.table.figures(branch.rows)
         return branch.figures
 
     def kinds(self, branch: TreeBranch) -> list[tuple[str, str]]:
-        """The different (dtype, device tag) at and below a level."""
+        """Return the different (dtype, device tag) at and below a level."""
         if branch.kinds is None:
             branch.kinds = self.table.kinds_of(branch.rows)
         return branch.kinds
 
     def name(self, parent: TreeBranch, item: TreeItem) -> str:
-        """The name of a child of ``parent``, not yet escaped."""
+        """Return the name of a child of ``parent``, not yet escaped."""
         if not isinstance(item, int):
             return item.name
         path = self.table.tensors[item].path
@@ -216,7 +216,7 @@ class Tree:
         return show_path(path[len(parent.path) :])
 
     def path(self, item: TreeItem) -> KeyPath:
-        """The key path of an item."""
+        """Return the key path of an item."""
         return self.table.tensors[item].path if isinstance(item, int) else item.path
 
     def _in_order(self, branch: TreeBranch, items: list[TreeItem]) -> list[TreeItem]:
@@ -232,7 +232,7 @@ class Tree:
         return items
 
     def _weight(self, item: TreeItem) -> float:
-        """How far to the front an item belongs; what has no such figure comes last."""
+        """Return how far to the front an item belongs; what has no such figure comes last."""
         if isinstance(item, TreeValue):
             return -inf
         if self.order.of_values:
@@ -243,14 +243,14 @@ class Tree:
         return self.table.nbytes[item] if isinstance(item, int) else self.figures(item).nbytes
 
     def _naturally(self, branch: TreeBranch, items: list[TreeItem]) -> list[TreeItem]:
-        """The items with those whose names differ in numbers alone in the order of these, in their places."""
+        """Return the items with those whose names differ only in numbers sorted by these numbers, in their places."""
         if len(items) > _SORTED:
             return items
         names = [item.name if isinstance(item, TreeBranch) else self.name(branch, item) for item in items]
         return [items[place] for place in naturally(names)]
 
     def _folded(self, branch: TreeBranch, items: list[TreeItem]) -> list[TreeItem]:
-        """The items with neighbours that are alike except for their number, such as the layers of a network, as one."""
+        """Return the items with neighbours that are alike except for their number, such as layers, as one."""
         found: list[TreeItem] = []
         run: list[TreeBranch] = []
         before: object = None
@@ -268,7 +268,7 @@ class Tree:
         return found
 
     def _signature(self, block: TreeBranch) -> object:
-        """The keys, shapes and dtypes in a block, without what all its keys begin with; files may order them anyhow."""
+        """Return the keys, shapes and dtypes in a block, sorted, without what all its keys begin with."""
         steps, tensors, begin = self.table.steps(len(block.path)), self.table.tensors, len(block.prefix)
         return sorted([(steps[row][begin:], (each := tensors[row]).shape, each.dtype.name) for row in block.rows])
 
@@ -283,7 +283,7 @@ class Tree:
         return fold
 
     def _merged(self, branch: TreeBranch) -> TreeBranch:
-        """The fold of a module that holds nothing but blocks that are alike, under both names; else the module."""
+        """Return the fold of a module that holds only blocks that are alike, under both names; else the module."""
         if self.order is not TreeOrder.NATURAL:
             return branch
         if not self.table.steps(len(branch.path))[branch.rows[0]][len(branch.prefix) :][:1].isdecimal():
@@ -313,7 +313,7 @@ class Tree:
             yield self._metadata(self.checkpoint.metadata)
 
     def _state_dict(self, branch: TreeBranch) -> Iterator[TreeItem]:
-        """The modules and tensors of a state dict, then whatever else is in it."""
+        """Yield the modules and tensors of a state dict, then whatever else is in it."""
         others = _others(branch.node)
         rows = branch.rows
         if others:
@@ -324,7 +324,7 @@ class Tree:
             yield from self._nested(branch, others, branch.rows)
 
     def _modules(self, branch: TreeBranch, rows: Rows) -> Iterator[TreeItem]:
-        """The rows by the next token of their keys: a module, or a tensor where that is all there is of it."""
+        """Yield the rows by the next token of their keys: a module, or a tensor where that is all there is of it."""
         for name, runs in self._runs(rows, len(branch.path), len(branch.prefix)).items():
             first = runs[0].rows
             found = first if len(runs) == 1 else as_rows([row for run in runs for row in run.rows])
@@ -337,7 +337,7 @@ class Tree:
                 yield self._merged(made) if len(rows) <= _COMPARED else made
 
     def _runs(self, rows: Rows, at: int, begin: int) -> dict[str | int, list[_Run]]:
-        """Neighbours whose keys have the same token at ``begin``, by the token; a tensor without one by its row."""
+        """Return neighbours with the same token at ``begin`` of their keys, by it; a tensor without one by its row."""
         steps = self.table.steps(at)
         groups: dict[str | int, list[_Run]] = {}
         place = 0
@@ -379,7 +379,7 @@ class Tree:
         return found
 
     def _level(self, parent: TreeBranch, part: Part, node: Node, rows: Rows) -> TreeBranch:
-        """The level of nested contents, with the levels below it that are its only child as its name."""
+        """Return the level of nested contents; levels below that are an only child become a part of its name."""
         path, name = (*parent.path, part), show_part(part)
         for _ in range(_CHAIN):
             below = _only_child(node) if path not in self._roles and not _kind(node) else None
@@ -394,7 +394,7 @@ class Tree:
 
 
 def _child_with(branch: TreeBranch, row: int) -> int | None:
-    """The child of a grown level that is the tensor of this row, or has it below itself."""
+    """Return the index of the child that is the tensor of this row, or has it below; None where none does."""
     for index, item in enumerate(branch.children or ()):
         if item == row if isinstance(item, int) else isinstance(item, TreeBranch) and holds(item.rows, row):
             return index
@@ -402,7 +402,7 @@ def _child_with(branch: TreeBranch, row: int) -> int | None:
 
 
 def _child_towards(branch: TreeBranch, path: KeyPath) -> int | None:
-    """The child on the way to ``path``: a value there, or a level of nested contents."""
+    """Return the index of the child on the way to ``path``: a value there, or a level of nested contents."""
     for index, item in enumerate(branch.children or ()):
         if isinstance(item, int) or (isinstance(item, TreeBranch) and item.is_module):
             continue
@@ -421,7 +421,7 @@ class _Run:
 
 
 def _past(steps: list[Any], rows: Rows, place: int, lead: str) -> tuple[int, str, str]:
-    """The first place behind this one whose key does not begin with ``lead``, and the extremes of those that do.
+    """Return the first place whose key does not begin with ``lead``, and the extremes of the keys before it that do.
 
     Blocks grow until one has such a key, and are then halved until it is found.
     """
@@ -437,7 +437,7 @@ def _past(steps: list[Any], rows: Rows, place: int, lead: str) -> tuple[int, str
 
 
 def _ends(steps: list[Any], rows: Rows, lead: str) -> tuple[str, str] | None:
-    """The first and the last key in the alphabet; None where one does not begin with ``lead``.
+    """Return the first and the last key in the alphabet; None where one does not begin with ``lead``.
 
     Where these two do, all do: finding them is two steps in C, however many keys there are.
     """
@@ -457,20 +457,20 @@ def _taken(steps: list[Any], rows: Rows) -> list[Any]:
 
 
 def _tokens(one: str, other: str) -> str:
-    """The tokens that two keys begin with, up to and with the last dot."""
+    """Return the tokens that two keys begin with, up to and including the last dot."""
     differs = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return one[: one.rfind(".", 0, next(differs, min(len(one), len(other)))) + 1]
 
 
 def _others(node: Node) -> list[tuple[Part, Node]]:
-    """The contents of a state dict next to its tensors."""
+    """Return the contents of a state dict next to its tensors."""
     if isinstance(node, Mapping) and node.attributes is None:
         return [entry for entry in node.entries if type(entry[1]) is not Tensor]
     return [(part, child) for part, child in children(node) if not isinstance(child, Tensor)]
 
 
 def holds(rows: Rows, row: int) -> bool:
-    """Whether the row is one of them."""
+    """Return whether the row is one of these."""
     if isinstance(rows, range):
         return row in rows
     place = bisect_left(rows, row)
@@ -478,19 +478,19 @@ def holds(rows: Rows, row: int) -> bool:
 
 
 def unfolds(node: Node) -> bool:
-    """Whether there is something in it that is shown below it; numbers and arrays of NumPy are values."""
+    """Return whether a node has contents to show below it; numbers and arrays of NumPy are values."""
     if isinstance(node, Opaque) and node.class_name in _OF_NUMPY:
         return array_of(node) is None and not is_number(node)
     return isinstance(node, Mapping | Sequence | Opaque) and any(True for _ in children(node))
 
 
 def is_number(node: Node) -> bool:
-    """Whether it is a number of NumPy."""
+    """Return whether a node is a number of NumPy."""
     return isinstance(node, Opaque) and node.class_name in NUMPY_SCALARS
 
 
 def _only_child(node: Node) -> tuple[Part, Node] | None:
-    """The only thing in a level, where that unfolds in turn."""
+    """Return the only thing in a level, where that unfolds in turn; None otherwise."""
     below = children(node)
     first, second = next(below, None), next(below, None)
     return first if first is not None and second is None and unfolds(first[1]) else None

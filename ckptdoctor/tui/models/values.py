@@ -18,7 +18,7 @@ _LARGEST_KERNEL = 6  # cells in a row for one value of a kernel
 
 
 def text(value: AnyNumber, dtype: DType) -> str:
-    """The shortest text that stands for this value and no other of the dtype; a quantized one counts as float32."""
+    """Return the shortest text for this value and no other of the dtype; a quantized one counts as float32."""
     if isinstance(value, complex):
         half = value.imag
         joined = "-" if half < 0 or (half == 0 and str(half)[0] == "-") else "+"
@@ -47,7 +47,7 @@ def _float(value: float, dtype: DType) -> str:
 
 
 def _gap(value: float, mantissa: int, exponent: int) -> float:
-    """The distance to the nearest other number of such a dtype; below the normal numbers it is the same for all."""
+    """Return the distance to the nearest other number of such a dtype; all below the normal numbers have the same."""
     share, power = frexp(value)
     least = 2 - (1 << (exponent - 1)) if exponent > 1 else 0  # one less where infinities have no exponent of their own
     if abs(share) == 0.5:  # the one nearer to zero is half as far
@@ -66,7 +66,7 @@ def _tidy(written: str) -> str:
 
 
 def fewer(counts: Sequence[int], columns: int) -> list[int]:
-    """The same in at most ``columns``, neighbours put together; of a few, each as wide as there is room for."""
+    """Return the counts in at most ``columns``: neighbours added up, or each as wide as there is room for."""
     if not counts or columns < 1:
         return []
     if len(counts) <= columns:
@@ -77,7 +77,7 @@ def fewer(counts: Sequence[int], columns: int) -> list[int]:
 
 
 def bars(counts: Sequence[float], height: int, logarithmic: bool = False) -> list[str]:
-    """Lines of blocks, from the top; whatever occurs at all has a mark."""
+    """Return lines of blocks, from the top; whatever occurs at all has a mark."""
     sizes = [log(1 + count) if logarithmic else float(count) for count in counts]
     top = max(sizes, default=0.0)
     if not top:
@@ -87,7 +87,7 @@ def bars(counts: Sequence[float], height: int, logarithmic: bool = False) -> lis
 
 
 def axis(low: float, high: float, columns: int) -> str:
-    """A line with a mark where zero is."""
+    """Return a line with a mark where zero is."""
     if low < 0 < high and columns > 1:
         most = max(-low, high)
         at = min(columns - 1, int(columns * (-low / most) / (high / most - low / most)))
@@ -96,7 +96,7 @@ def axis(low: float, high: float, columns: int) -> str:
 
 
 def by_size(sizes: Sequence[tuple[int, int, int]], zeros: int) -> tuple[list[int], int]:
-    """Counts from the largest negative to the largest positive exponent, the zeros between; and the least exponent."""
+    """Return counts by exponent, largest negative sizes first, zeros in the middle; and the least exponent."""
     if not sizes:
         return [zeros], 0
     low, high = sizes[0][0], sizes[-1][0]
@@ -112,13 +112,13 @@ GridCells = Sequence[Sequence[Union[float, None]]]
 
 
 def limit(cells: GridCells) -> float:
-    """The size that gets the full colour: that of all but one in a hundred, so that one outlier hides nothing."""
+    """Return the size that gets the full colour: one in a hundred may be larger, so that one outlier hides nothing."""
     sizes = sorted([abs(each) for row in cells for each in row if each is not None and isfinite(each)])
     return sizes[min(len(sizes) - 1, len(sizes) * 99 // 100)] or sizes[-1] if sizes else 0.0
 
 
 def zoomed(cells: GridCells, rows: int, columns: int) -> list[list[float | None]]:
-    """The cells in all of so many rows and columns: each as high and as wide as there is room for."""
+    """Return the cells in so many rows and columns: each as high and as wide as there is room for."""
     if not cells or not cells[0]:
         return []
     high, wide = max(rows, len(cells)), max(columns, len(cells[0]))
@@ -143,7 +143,7 @@ class KernelGrid:
         return self.down * self.across
 
     def cells(self, kernels: GridCells) -> list[list[float | None]]:
-        """The picture of kernels, each its values row by row."""
+        """Return the picture of kernels, each given as its values row by row."""
         high, wide = self.height * self.times + 1, self.width * self.times + 1
         lines = -(-len(kernels) // self.across)
         found: list[list[float | None]] = [[None] * (self.across * wide - 1) for _ in range(lines * high - 1)]
@@ -155,7 +155,7 @@ class KernelGrid:
         return found
 
     def at(self, row: int, column: int) -> tuple[int, int, int] | None:
-        """The kernel at a place of the picture, and the row and column in it; None for a gap."""
+        """Return the kernel at a place of the picture, and the row and column in it; None for a gap."""
         down, row = divmod(row, self.height * self.times + 1)
         across, column = divmod(column, self.width * self.times + 1)
         if row == self.height * self.times or column == self.width * self.times or across >= self.across:
@@ -164,7 +164,7 @@ class KernelGrid:
 
 
 def kernel_grid(kernel: tuple[int, int], count: int, rows: int, columns: int) -> KernelGrid:
-    """Kernels as large as there is room for so that all of them are seen; else as small as they can be drawn."""
+    """Return kernels as large as there is room for to show all of them; else as small as they can be drawn."""
     height, width = kernel
     for times in range(_LARGEST_KERNEL, 0, -1):
         down, across = (rows + 1) // (height * times + 1), (columns + 1) // (width * times + 1)
@@ -175,7 +175,7 @@ def kernel_grid(kernel: tuple[int, int], count: int, rows: int, columns: int) ->
 
 
 def halves(cells: GridCells) -> Iterator[list[tuple[float | None, float | None]]]:
-    """Two rows of cells as one line of pairs, upper and lower."""
+    """Yield two rows of cells as one line of pairs, upper and lower."""
     for at in range(0, len(cells), 2):
         lower = cells[at + 1] if at + 1 < len(cells) else [None] * len(cells[at])
         yield list(zip(cells[at], lower, strict=True))
@@ -192,7 +192,7 @@ class Colours:
     infinite: RGB
 
     def of(self, value: float | None, most: float) -> RGB | None:
-        """The colour of a value, where ``most`` has the full one."""
+        """Return the colour of a value, where ``most`` has the full one; None where there is no value."""
         if value is None:
             return None
         if isnan(value):
@@ -212,7 +212,7 @@ _POSITIVE, _NEGATIVE = " ░▒▓█", " ·-=#"  # without colours
 
 
 def shade(value: float | None, most: float) -> str:
-    """A cell without colour: blocks for positive values, signs for negative ones."""
+    """Return a cell without colour: blocks for positive values, signs for negative ones."""
     if value is None:
         return " "
     if isnan(value):
@@ -224,7 +224,7 @@ def shade(value: float | None, most: float) -> str:
 
 
 def merged(upper: float | None, lower: float | None) -> float | None:
-    """The one sign for two cells: that of the larger, by size; what is not a number comes before all."""
+    """Return one value for two cells: the one of larger size, or NaN where either is NaN."""
     if upper is None or lower is None:
         return lower if upper is None else upper
     if isnan(upper) or isnan(lower):

@@ -96,7 +96,7 @@ class BrowserScreen(PlacesScreen):
         self.query_one(FilterBar).open()
 
     def action_switch(self) -> None:
-        """All tensors in one list, or the tree again."""
+        """Show all tensors in one list, or the tree again."""
         switcher = self.query_one("#contents", ContentSwitcher)
         switcher.current = "list" if switcher.current == "tree" else "tree"
         self._contents().focus()
@@ -124,7 +124,7 @@ class BrowserScreen(PlacesScreen):
             pane.display = not self._alone or pane.has_focus_within or pane.has_focus
 
     def action_help(self) -> None:
-        """All keys, and the language of the filter."""
+        """Show all keys, and the language of the filter."""
         from ckptdoctor.tui.screens.help import HelpScreen
 
         self.app.push_screen(HelpScreen(self.active_bindings))
@@ -180,7 +180,7 @@ class BrowserScreen(PlacesScreen):
             self.app.switch_screen(self._of(output))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Whether there is something to salvage."""
+        """Return whether the action can be used: saving what is intact needs a damaged file."""
         return action != "salvage" or self._damaged() is not None
 
     def action_salvage(self) -> None:
@@ -208,7 +208,7 @@ class BrowserScreen(PlacesScreen):
     # what is copied
 
     def command(self) -> str:
-        """The equal command line, of what has the focus."""
+        """Return the equal command line, of what has the focus."""
         settings = self.examination.settings if self.examination is not None else self.settings
         if self.opened is None or self.query_one(FindingsView).has_focus:
             return command_line.check(self.path, settings)
@@ -222,7 +222,7 @@ class BrowserScreen(PlacesScreen):
         return command_line.show(self.path, self.opened.lines.tree.path(level), text=text)
 
     def python(self) -> str:
-        """The Python that loads what is under the cursor."""
+        """Return the Python that loads what is under the cursor."""
         assert self.examination is not None
         container = self.report.container if self.report is not None else None
         place = self.opened.lines.tree.path(item) if self.opened and (item := self._under_cursor()) is not None else ()

@@ -66,7 +66,7 @@ _Arranged = tuple[ComparedEntries, list[ComparisonLine], dict[Flag, int], "Depth
 
 
 def reads_at_once(*paths: str) -> bool:
-    """Whether values are compared as soon as the headers are: where both files are on this machine."""
+    """Return whether values are compared as soon as headers are: where both files are on this machine."""
     return not any(map(addresses.is_address, paths))
 
 
@@ -106,7 +106,7 @@ class CompareScreen(Screen[None], StillReading):
         self._depth = ""  # the layers that differ, in few words
 
     def compose(self) -> ComposeResult:
-        """Both files and how they differ; the lines; the facts about the cursor's line."""
+        """Yield both files and how they differ, the lines, and the facts about the cursor's line."""
         yield TitleBar([" ↔ ".join([escape(addresses.shown(each)) for each in (self.path, self.other)])], id="title")
         yield Static(id="sides", markup=False)
         yield FilterBar(lambda: self.query_one(CompareView).focus(), id="filter", check=require_filter, hint=HINT)
@@ -122,7 +122,7 @@ class CompareScreen(Screen[None], StillReading):
         self.run_worker(self.comparing.headers, group="comparing", exclusive=True, thread=True)
 
     def on_resize(self, event: Resize) -> None:
-        """The lines at the top fit again."""
+        """Fit the lines at the top again."""
         self._say_sides()
 
     # what comparing says
@@ -157,7 +157,7 @@ class CompareScreen(Screen[None], StillReading):
             self._pause = self.set_timer(_PAUSE, self._put_in_lines)
 
     def on_comparing_failed(self, message: messages.ComparingFailed) -> None:
-        """Nothing can be shown, or nothing more."""
+        """End with the reason, or show it where there are lines already."""
         self._stopped("")
         self.filled.set()
         if self.comparison is None:
@@ -244,7 +244,7 @@ class CompareScreen(Screen[None], StillReading):
             self.app.push_screen(DifferenceScreen(comparison, line, self.request, self._inspectors(comparison)))
 
     def _inspectors(self, comparison: ComparedEntries) -> tuple[Inspector, Inspector]:
-        """Inspectors of both files; they stay open."""
+        """Return the inspectors of both files, which stay open."""
         if self._opened is None:
             a, b = comparison.found.a.checkpoint, comparison.found.b.checkpoint
             self._opened = Inspector(self.path, a), Inspector(self.other, b)
@@ -256,7 +256,7 @@ class CompareScreen(Screen[None], StillReading):
         self._put_in_lines()
 
     def command(self) -> str:
-        """The equal command line."""
+        """Return the equal command line."""
         compared = self.settings.deep or (self.comparison is not None and self.comparison.measuring)
         return command_line.diff(self.path, self.other, values=compared, root=self.settings.root)
 
@@ -284,7 +284,7 @@ class CompareScreen(Screen[None], StillReading):
             )
 
     def action_back(self) -> None:
-        """Back, where this was opened from somewhere."""
+        """Go back, where this was opened from another screen."""
         self.leave()
 
     def action_show(self) -> None:
@@ -296,7 +296,7 @@ class CompareScreen(Screen[None], StillReading):
         self._put_in_lines()
 
     def action_order(self) -> None:
-        """By module, or the largest change first."""
+        """Order lines by module, or the largest change first."""
         by_module = self.wanted.order is LineOrder.MODULES
         self.wanted = replace(self.wanted, order=LineOrder.MAGNITUDE if by_module else LineOrder.MODULES)
         self._put_in_lines()
@@ -314,7 +314,7 @@ class CompareScreen(Screen[None], StillReading):
         self.app.push_screen(FitScreen(self.path, checkpoint, target.settings, target, opened))
 
     def action_help(self) -> None:
-        """All keys, and the language of the filter."""
+        """Show all keys, and the language of the filter."""
         self.app.push_screen(HelpScreen(self.active_bindings))
 
 
@@ -322,7 +322,7 @@ _KINDS = {Show.CHANGED: Flag.CHANGED, Show.RENAMED: Flag.RENAMED, Show.ONLY_A: F
 
 
 def _heading(side: Side, width: int) -> str:
-    """One line that says what a side is, as far as there is room."""
+    """Return what a side is on one line, as far as there is room."""
     said, *more = [piece for line in heading(side.checkpoint) for piece in line.split(" · ")]
     for piece in more:
         if len(said) + 3 + len(piece) > width:

@@ -64,7 +64,7 @@ class SalvageView(LineView):
         self.redraw()
 
     def count(self) -> int:
-        """The number of tensors."""
+        """Return the number of tensors."""
         return len(self.fates)
 
     def draw(self, number: int, width: int) -> Iterator[tuple[str, str]]:
@@ -102,7 +102,7 @@ class DamagedScreen(Screen[None], Background):
     ]
 
     def __init__(self, report: FileReport, path: str, opened: Callable[[str], Screen[None]]) -> None:
-        """``opened`` gives the screen of another file: of what was saved."""
+        """Take the report of a file; ``opened`` gives the screen of another one, of what was saved."""
         super().__init__()
         self.report = report
         self.path = path
@@ -111,7 +111,7 @@ class DamagedScreen(Screen[None], Background):
         self.refused = False  # nothing of it can be saved
 
     def compose(self) -> ComposeResult:
-        """The report, the bytes that the file begins with, and below it what is intact."""
+        """Yield the report, the bytes that the file begins with, and below them what is intact."""
         bar = TitleBar([escape(self.report.path)], id="title")
         bar.state = "cannot be read" if self.report.checkpoint is None else "incomplete"
         yield bar
@@ -133,7 +133,7 @@ class DamagedScreen(Screen[None], Background):
             self._look()
 
     def on_resize(self) -> None:
-        """Lines are as long as there is room."""
+        """Make lines as long as there is room."""
         self._write()
         self._draw_bytes()
 
@@ -162,13 +162,13 @@ class DamagedScreen(Screen[None], Background):
     # what can be saved
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Whether there is something to save, and something to go back to."""
+        """Return whether there is something to save, or something to go back to."""
         if action == "back":
             return len(self.app.screen_stack) > _OWN_AND_FIRST
         return self._may_be_saved() if action == "salvage" else True
 
     def action_back(self) -> None:
-        """Back to what this was opened from."""
+        """Go back to what this was opened from."""
         self.leave()
 
     def action_salvage(self) -> None:
@@ -237,12 +237,12 @@ class DamagedScreen(Screen[None], Background):
         return command_line.salvage(self.path, None if output == usual else output)
 
     def action_help(self) -> None:
-        """All keys."""
+        """Show all keys."""
         self.app.push_screen(HelpScreen(self.active_bindings))
 
 
 def _outside(report: FileReport) -> Text:
-    """Facts about any file: what to do with its format, and its first bytes."""
+    """Return facts about any file: what to do with its format, and its first bytes."""
     container = report.container
     assert container is not None
     told = container.guidance.removeprefix("It ")[1:] in (report.error or "")  # there it is one sentence with the path
@@ -268,7 +268,7 @@ class ConfirmSalvage(Question):
         self.report = report
 
     def text(self) -> Text:
-        """The file, what is in it, and what is not."""
+        """Return the name of the new file, what will be in it, and what will not."""
         report = self.report
         folder = os.path.dirname(os.path.abspath(report.output))
         text = Text()

@@ -65,7 +65,7 @@ class DifferenceScreen(Screen[None], Background):
         self.slice: Slice | None = None
 
     def compose(self) -> ComposeResult:
-        """The facts about both, and the picture."""
+        """Yield the facts about both, and the picture."""
         bar = TitleBar([title(self.comparison, self.line)], id="title")
         bar.state = ""
         yield bar
@@ -102,7 +102,7 @@ class DifferenceScreen(Screen[None], Background):
             self.query_one(DifferenceMap).show(slice_)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keys that could do nothing for this tensor are not there."""
+        """Return whether the key can do anything for this tensor."""
         if self.slice is None:
             return True
         if action == "step":
@@ -112,23 +112,23 @@ class DifferenceScreen(Screen[None], Background):
         return self.slice.rows is not None if action in ("rows", "columns") else True
 
     def command(self) -> str:
-        """The equal command line."""
+        """Return the equal command line."""
         return command_line.diff(self.request.a, self.request.b, values=True, root=self.request.root)
 
     def action_step(self, by: int) -> None:
-        """Another slice."""
+        """Show another slice."""
         if self.slice is not None:
             self.query_one(DifferenceMap).draw_slices()
             self._go(self.slice.step(by))
 
     def action_rows(self) -> None:
-        """Another dimension goes down."""
+        """Let another dimension go down."""
         if self.slice is not None:
             self.query_one(DifferenceMap).draw_slices()
             self._go(self.slice.next_rows())
 
     def action_columns(self) -> None:
-        """Another dimension goes to the right."""
+        """Let another dimension go to the right."""
         if self.slice is not None:
             self.query_one(DifferenceMap).draw_slices()
             self._go(self.slice.next_columns())
@@ -138,20 +138,20 @@ class DifferenceScreen(Screen[None], Background):
         self.query_one(DifferenceMap).turn_kernels()
 
     def action_side(self) -> None:
-        """The difference, A alone, B alone."""
+        """Show the difference, A alone or B alone, in turn."""
         self.query_one(DifferenceMap).turn_side()
 
     def action_back(self) -> None:
-        """Back to the comparison."""
+        """Go back to the comparison."""
         self.leave()
 
     def action_help(self) -> None:
-        """All keys."""
+        """Show all keys."""
         self.app.push_screen(HelpScreen(self.active_bindings))
 
 
 def _largest(shape: tuple[int, ...]) -> Slice:
-    """The slice of the two largest dimensions, where a change of the whole tensor shows best."""
+    """Return the slice of the two largest dimensions, where a change of the whole tensor shows best."""
     begin = first(shape)
     if begin.rows is None:
         return begin

@@ -63,7 +63,7 @@ class ExaminedScreen(Screen[None], StillReading):
         self._has_begun = False  # the examination: whatever it is held against has been read
 
     def compose(self) -> ComposeResult:
-        """The panes; which are side by side is for app.tcss to say."""
+        """Yield the panes; app.tcss decides which are side by side."""
         yield TitleBar([escape(addresses.shown(self.path)), *_size(self.path)], id="title")
         yield FindingsView(id="findings")
         yield FilterBar(lambda: self._contents().focus(), id="filter")
@@ -127,7 +127,7 @@ class ExaminedScreen(Screen[None], StillReading):
         self.filled.set()
 
     def _painted(self) -> None:
-        """The contents are on the screen: now the rules may take the processor, and what keys open is made ready."""
+        """Let the rules have the processor and prepare what keys open, now that the contents are on the screen."""
         if self.examination is not None:
             self.examination.painted.set()
         self.run_worker(lambda: _when_there_is_time(self.path), group="imports", thread=True)
@@ -173,7 +173,7 @@ class ExaminedScreen(Screen[None], StillReading):
             self.app.switch_screen(DamagedScreen(report, self.path, self._of))
 
     def on_examination_failed(self, message: messages.ExaminationFailed) -> None:
-        """Nothing can be shown, or nothing more."""
+        """End with the reason, or show it where there are contents already."""
         self.query_one(TitleBar).say(state="")
         if self.opened is None or not self._has_begun:
             self.app.exit(return_code=2, message=Text(f"error: {_lines(message.sentence)}"))
@@ -247,7 +247,7 @@ class ExaminedScreen(Screen[None], StillReading):
         return self.query_one(ListView) if current == "list" else self.query_one(TreeView)
 
     def _of(self, path: str) -> Screen[None]:
-        """The screen of another file, which should fit the same."""
+        """Return the screen of another file, which should fit the same."""
         return type(self)(path, self.settings, self.target)
 
 
@@ -259,10 +259,10 @@ def _when_there_is_time(path: str) -> None:
 
 
 def _size(path: str) -> list[str]:
-    """The size of a file on this machine, which is known before anything is read."""
+    """Return the size of a file on this machine, which is known before anything is read."""
     return [size(os.path.getsize(path))] if os.path.isfile(path) else []
 
 
 def _lines(text: str) -> str:
-    """The text escaped, with the line breaks of a traceback."""
+    """Return the text escaped, with the line breaks of a traceback."""
     return "\n".join(map(escape, text.split("\n")))

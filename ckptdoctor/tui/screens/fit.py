@@ -54,7 +54,7 @@ class FitScreen(Screen[None], StillReading):
         target: SharedTarget,
         opened: Callable[[str], Screen[None]],
     ) -> None:
-        """``opened`` gives the screen of another file: of what was written."""
+        """Take what is compared with the target; ``opened`` gives the screen of another file, of what was written."""
         super().__init__()
         self.path = path
         self.checkpoint = checkpoint
@@ -64,7 +64,7 @@ class FitScreen(Screen[None], StillReading):
         self.fit: Fit | None = None
 
     def compose(self) -> ComposeResult:
-        """A sentence, the steps, and the names that the chosen one is about."""
+        """Yield a sentence, the steps, and the names that the chosen one is about."""
         bar = TitleBar([escape(addresses.shown(self.path))], id="title")
         bar.state = "reading the target…"
         yield bar
@@ -114,7 +114,7 @@ class FitScreen(Screen[None], StillReading):
         self.query_one(NamesView).focus()
 
     def action_back(self) -> None:
-        """Back to where somebody came from."""
+        """Go back to the screen that this was opened from."""
         self.leave()
 
     def action_repair(self) -> None:
@@ -139,13 +139,13 @@ class FitScreen(Screen[None], StillReading):
             self.app.switch_screen(self.opened(output))
 
     def command(self) -> str:
-        """The repair, where it makes everything fit; else the examination."""
+        """Return the command that repairs, where that makes everything fit; else the one that checks."""
         if self.fit is not None and self.fit.option and self.fit.steps and self.fit.complete:
             return command_line.fix(FixRequest(self.path, auto=True), self.settings)
         return command_line.check(self.path, self.settings)
 
     def action_help(self) -> None:
-        """All keys."""
+        """Show all keys."""
         self.app.push_screen(HelpScreen(self.active_bindings))
 
 

@@ -39,7 +39,7 @@ class HelpScreen(ModalScreen[None]):
         self.names = sorted({each.binding.id for each in bindings.values() if each.binding.id and each.binding.tooltip})
 
     def compose(self) -> ComposeResult:
-        """One text that scrolls."""
+        """Yield one text that scrolls."""
         with VerticalScroll(id="help"):
             yield Static(self._text())
 
@@ -60,7 +60,7 @@ class HelpScreen(ModalScreen[None]):
 
 
 def _side_by_side(pairs: Iterable[Sequence[str]]) -> Padding:
-    """Two columns; what is long goes on below its own beginning."""
+    """Return two columns; what is long goes on below its own beginning."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, min_width=14)
     table.add_column()
@@ -70,7 +70,7 @@ def _side_by_side(pairs: Iterable[Sequence[str]]) -> Padding:
 
 
 def _listed(bindings: Mapping[str, ActiveBinding]) -> list[tuple[str, str]]:
-    """Keys side by side that do the same, with what they do."""
+    """Return keys that do the same side by side, with what they do."""
     found: dict[str, list[str]] = {}
     for name, active in bindings.items():
         if active.binding.tooltip and active.enabled:
@@ -81,7 +81,7 @@ def _listed(bindings: Mapping[str, ActiveBinding]) -> list[tuple[str, str]]:
 
 
 def _sign(key: str) -> str | None:
-    """The sign that a key is called after: ``$`` of ``dollar_sign``."""
+    """Return the sign that a key is named after: ``$`` of ``dollar_sign``."""
     sign = key_to_character(key)
     return sign if sign is not None and sign.isprintable() and not sign.isspace() else None
 

@@ -27,7 +27,7 @@ class JumpScreen(ModalScreen[None]):
         self._places = dict(zip(_LETTERS, _lines(below), strict=False))
 
     def compose(self) -> ComposeResult:
-        """What to do, in place of the keys."""
+        """Yield what to do, in place of the keys."""
         yield Static("Type the letter of a line to go there; any other key stays here.", id="jump-said")
 
     def on_mount(self) -> None:
@@ -59,7 +59,7 @@ class JumpScreen(ModalScreen[None]):
 
 
 def _lines(screen: Screen[object]) -> Iterator[tuple[LineView, int]]:
-    """Every line that is to be seen, with its view; those of the view that has the keys first."""
+    """Yield every line on the screen with its view, those of the view with the focus first."""
     views = sorted(screen.query(LineView), key=lambda view: not view.has_focus)
     for view in views:
         if view.is_on_screen and view.display:

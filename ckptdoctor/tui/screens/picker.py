@@ -45,7 +45,7 @@ class PickerView(LineView):
         self.opinions: dict[str, Opinion] = {}
 
     def count(self) -> int:
-        """The number of checkpoints that are left."""
+        """Return the number of checkpoints that are left."""
         return len(self.shown)
 
     def draw(self, number: int, width: int) -> Iterator[tuple[str, str]]:
@@ -107,7 +107,7 @@ class PickerScreen(Screen[None], StillReading):
         self.recent: list[Choice] = []
 
     def compose(self) -> ComposeResult:
-        """A line to type in, and what it leaves."""
+        """Yield a line to type in, and the checkpoints that it leaves."""
         bar = TitleBar([escape(os.path.join(self.folder, ""))], id="title")
         bar.state = "looking for checkpoints…"
         yield bar
@@ -193,11 +193,11 @@ class PickerScreen(Screen[None], StillReading):
         self.query_one(PickerView).action_activate()
 
     def action_move(self, by: int) -> None:
-        """Another line."""
+        """Move the cursor by so many lines."""
         self.query_one(PickerView).action_move(by)
 
     def action_page(self, by: int) -> None:
-        """Another page."""
+        """Move the cursor by so many pages."""
         self.query_one(PickerView).action_page(by)
 
     def action_back(self) -> None:
@@ -213,5 +213,5 @@ class PickerScreen(Screen[None], StillReading):
         return command_line.check(self.folder)
 
     def action_help(self) -> None:
-        """All keys."""
+        """Show all keys."""
         self.app.push_screen(HelpScreen(self.active_bindings))

@@ -33,7 +33,7 @@ class Question(ModalScreen[bool]):
     ]
 
     def compose(self) -> ComposeResult:
-        """The file first."""
+        """Yield the text of the question."""
         with VerticalScroll(id="question", classes="box"):
             yield Static(self.text(), markup=False)
 
@@ -48,7 +48,7 @@ class Question(ModalScreen[bool]):
         self.dismiss(answer)
 
     def text(self) -> Text:
-        """The text of the question."""
+        """Return the text of the question."""
         raise NotImplementedError  # abc.ABC and Textual's screens have metaclasses that do not go together
 
 
@@ -64,7 +64,7 @@ class ConfirmScreen(Question):
         self.dropped = dropped
 
     def text(self) -> Text:
-        """The file, what is in it, and what is not."""
+        """Return the name of the new file, the steps that make it, and what it will not have."""
         report = self.report
         text = Text()
         text.append(f"{escape(os.path.basename(report.output))}\n", "bold")
@@ -92,7 +92,7 @@ class ConfirmScreen(Question):
 
 
 def _where(report: RepairReport) -> str:
-    """The folder, in words where it is the original's."""
+    """Return the folder of the output: "next to" the original where it is the same one."""
     folder, own = (os.path.dirname(os.path.abspath(path)) for path in (report.output, report.path))
     return (
         f"next to {escape(os.path.basename(report.path))}" if folder == own else f"in {abridged(escape(folder), 200)}"

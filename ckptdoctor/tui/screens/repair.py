@@ -98,7 +98,7 @@ class RepairScreen(Screen[str], Background):
         self._given = ""  # the name that was put into the field last, and not typed
 
     def compose(self) -> ComposeResult:
-        """Repairs, what they do, and the name of the new file."""
+        """Yield repairs, what they do, and the name of the new file."""
         yield TitleBar([escape(addresses.shown(self.path)), "repair"], id="title")
         with Container(id="repair"):
             yield FixList(self.offered, id="fixes")
@@ -118,7 +118,7 @@ class RepairScreen(Screen[str], Background):
         self._plan_anew()
 
     def command(self) -> str:
-        """The equal command line."""
+        """Return the equal command line."""
         request, sight = self._request(), self._sight
         if request is None:
             return command_line.check(self.path, self.settings)
@@ -133,7 +133,7 @@ class RepairScreen(Screen[str], Background):
         self._plan_anew()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Another name."""
+        """Plan again with another name, once typing pauses."""
         event.stop()
         if self.query_one(Input).has_focus:
             self._named = True
@@ -141,7 +141,7 @@ class RepairScreen(Screen[str], Background):
             self._plan_soon()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """The name is right: on to the question."""
+        """Take the name, and go on to the question."""
         event.stop()
         self.action_write()
 
@@ -168,7 +168,7 @@ class RepairScreen(Screen[str], Background):
         self.compute(lambda: _seen(request, self.target), self._show, "plan")
 
     def _request(self) -> FixRequest | None:
-        """The choice as a request; None where nothing is chosen."""
+        """Return the choice as a request; None where nothing is chosen."""
         chosen = self.query_one(FixList).chosen
         if not chosen:
             return None
@@ -254,13 +254,13 @@ class RepairScreen(Screen[str], Background):
             self._plan_anew()  # the name is taken now
 
     def action_name(self) -> None:
-        """To the name of the new file."""
+        """Go to the name of the new file."""
         name = self.query_one(Input)
         self.set_focus(name)
         name.action_end()
 
     def action_back(self) -> None:
-        """From the name to the repairs; from there to the contents."""
+        """Go from the name to the repairs, and from there to the contents."""
         name = self.query_one(OutputName)
         if not name.has_focus:
             self.dismiss(None)
@@ -271,7 +271,7 @@ class RepairScreen(Screen[str], Background):
             self._plan_anew()
 
     def action_help(self) -> None:
-        """All keys."""
+        """Show all keys."""
         self.app.push_screen(HelpScreen(self.active_bindings))
 
 

@@ -77,7 +77,7 @@ class TensorScreen(Screen[None], Background):
     ]
 
     def __init__(self, opened: OpenedCheckpoint, row: int, at: ElementIndex | None = None) -> None:
-        """``at`` is the element to go to."""
+        """Open the tensor of this row; ``at`` is the element to go to."""
         super().__init__()
         self._at = at
         self.opened, self.row = opened, row
@@ -89,7 +89,7 @@ class TensorScreen(Screen[None], Background):
         self.spectrum: Spectrum | Refused | None = None
 
     def compose(self) -> ComposeResult:
-        """The views; which are side by side is for app.tcss to say."""
+        """Yield the views; app.tcss decides which are side by side."""
         facts = [f"{self.tensor.dtype.name} {shape(self.tensor.shape)}", size(self.tensor.nbytes)]
         if self.shown is not self.tensor:
             facts.append(f"shown: its {self.shown.dtype.name} {shape(self.shown.shape)}")
@@ -113,7 +113,7 @@ class TensorScreen(Screen[None], Background):
         self.compute(self._look, self._show, "look")
 
     def on_resize(self, event: Resize) -> None:
-        """The line of dimensions may need less room."""
+        """Fit the line of dimensions again."""
         self._tell()
 
     def _look(self) -> Look | Refused:
@@ -129,11 +129,11 @@ class TensorScreen(Screen[None], Background):
             self._go(self.slice.through(odd.at), odd.at)  # nobody opens such a tensor to see its first number
 
     def _is_odd(self, size: float) -> bool:
-        """Whether it is what is wrong with the tensor: NaN, and infinity where a finding names it."""
+        """Return whether a value is what is wrong with the tensor: NaN, and infinity where a finding names it."""
         return isnan(size) or (isinf(size) and self.opened.badges.worst(self.row) is not None)
 
     def _has_moved(self) -> bool:
-        """Whether somebody has gone anywhere since it was opened."""
+        """Return whether the cursor or the slice has changed since this was opened."""
         return self.slice != first(self.shown.shape) or any(self.query_one(ValueGrid).index or ())
 
     def _go(self, slice_: Slice, index: ElementIndex | None = None) -> None:
@@ -191,7 +191,7 @@ class TensorScreen(Screen[None], Background):
     # keys
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keys that could do nothing for this tensor are not there."""
+        """Return whether the key can do anything for this tensor."""
         if action in ("step", "leap"):
             return self.slice.slices > 1
         if action == "spectrum":
@@ -201,23 +201,23 @@ class TensorScreen(Screen[None], Background):
         return self.slice.rows is not None if action in ("rows", "columns") else True
 
     def action_leave(self) -> None:
-        """Back."""
+        """Go back."""
         self.leave()
 
     def action_step(self, by: int) -> None:
-        """The next slice."""
+        """Go to the next slice, or as many as ``by`` further on."""
         self._go(self.slice.step(by))
 
     def action_leap(self, by: int) -> None:
-        """The next slice along the first dimension that is not shown."""
+        """Go to the next slice along the first dimension that is not shown."""
         self._go(self.slice.step(by * self.slice.leap()))
 
     def action_rows(self) -> None:
-        """Another dimension goes down."""
+        """Let another dimension go down."""
         self._go(self.slice.next_rows())
 
     def action_columns(self) -> None:
-        """Another dimension goes to the right."""
+        """Let another dimension go to the right."""
         self._go(self.slice.next_columns())
 
     def action_index(self) -> None:
@@ -262,13 +262,13 @@ class TensorScreen(Screen[None], Background):
             self._show_view(_VIEWS.index("histogram"))
 
     def action_turn(self, by: int) -> None:
-        """To the next view."""
+        """Go to the next view."""
         focused = self.focused.id if self.focused is not None else None
         at = _VIEWS.index(focused) if focused in _VIEWS else 0
         self._show_view((at + by) % len(_VIEWS))
 
     def action_view(self, number: int) -> None:
-        """To a view."""
+        """Go to the view of this number."""
         self._show_view(number)
 
     def _show_view(self, number: int) -> None:
@@ -278,7 +278,7 @@ class TensorScreen(Screen[None], Background):
         self._tell()
 
     def action_help(self) -> None:
-        """All keys."""
+        """Show all keys."""
         self.app.push_screen(HelpScreen(self.active_bindings))
 
 
@@ -292,7 +292,7 @@ class IndexScreen(ModalScreen[ElementIndex]):
         self.sizes = sizes
 
     def compose(self) -> ComposeResult:
-        """The line, and what it must hold."""
+        """Yield the line, and what it must hold."""
         with Vertical(id="index"):
             yield Input(placeholder=", ".join(["0"] * len(self.sizes)), compact=True)
             yield Static(self._hint(), markup=False, id="index-said")

@@ -44,7 +44,7 @@ class WritingScreen(ModalScreen[bool]):
         self._pace = Pace()
 
     def compose(self) -> ComposeResult:
-        """A bar, and below it words."""
+        """Yield a bar, and words below it."""
         with VerticalScroll(id="writing", classes="box"):
             yield ProgressBar(id="bar", show_eta=False, show_percentage=False)
             yield Static(id="said", markup=False)

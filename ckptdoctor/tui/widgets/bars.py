@@ -56,11 +56,11 @@ class TitleBar(Widget):
         self.refresh()
 
     def on_resize(self, event: Resize) -> None:
-        """The room for the name has changed."""
+        """Draw again: there is another width for the name."""
         self.refresh()
 
     def render(self) -> Text:
-        """One line that fits."""
+        """Return one line that fits."""
         right = self._right()
         name = " ckptdoctor  " if self.size.width >= PHONE else " "
         left = max(0, self.size.width - right.cell_len - len(name) - 1)
@@ -68,7 +68,7 @@ class TitleBar(Widget):
         return text.append(fit(self._what(left), left), self.rich_style).append_text(right).append(" ")
 
     def _what(self, room: int) -> str:
-        """The path, and as many of the facts as there is room for: a long path is cut before they are left out."""
+        """Return the path, and as many facts as there is room for: a long path is cut before they are left out."""
         path, *facts = self.what
         said = ""
         for fact in facts:
@@ -90,7 +90,7 @@ class TitleBar(Widget):
 
 
 def counted(findings: Iterable[Finding]) -> dict[Severity, int]:
-    """The number of findings of each severity, worst first."""
+    """Return the number of findings of each severity, worst first."""
     found = Counter([finding.severity for finding in findings])
     return {severity: found[severity] for severity in reversed(Severity) if found[severity]}
 
@@ -118,7 +118,7 @@ class KeyBar(Footer):
         super().__init__(show_command_palette=False)
 
     def compose(self) -> ComposeResult:
-        """The keys that work now; none before that is known."""
+        """Yield the keys that work now; none before that is known."""
         if self._bindings_ready:
             yield from [_made(shown) for shown in self._wanted()]
 
@@ -139,7 +139,7 @@ class KeyBar(Footer):
             await self.mount_all([_made(shown) for shown in wanted[len(have) :]])
 
     def _wanted(self) -> Iterator[_Shown]:
-        """The first binding of each action."""
+        """Yield the first binding of each action."""
         actions: set[str] = set()
         for _, binding, enabled, tooltip in self.screen.active_bindings.values():
             if binding.show and binding.action not in actions:

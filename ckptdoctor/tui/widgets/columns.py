@@ -36,7 +36,7 @@ Pieces = Iterator[tuple[str, str]]
 
 @lru_cache(maxsize=64)
 def chosen(width: int, least: int, measured: bool = False) -> tuple[dict[str, int], int]:
-    """The columns that fit into a line of ``width`` cells next to ``least`` for the name, and what is left for that.
+    """Return the columns that fit into ``width`` cells next to ``least`` for the name, and what is left for that.
 
     Where values are ``measured``, they have columns before what the headers say.
     """
@@ -50,13 +50,13 @@ def chosen(width: int, least: int, measured: bool = False) -> tuple[dict[str, in
 
 
 def marks(opened: OpenedCheckpoint, item: TreeItem) -> str:
-    """The signs behind a name: other tensors are the same memory, and somebody has put a bookmark there."""
+    """Return the signs behind a name: ``=`` where tensors share its memory, ``★`` where it has a bookmark."""
     tied = " =" if isinstance(item, int) and opened.table.tied_to(item) else ""
     return f"{tied} ★" if opened.bookmarks and opened.name_of(item) in opened.bookmarks else tied
 
 
 def of_tensor(opened: OpenedCheckpoint, row: int, columns: dict[str, int]) -> Pieces:
-    """The columns of a tensor."""
+    """Yield the columns of a tensor."""
     tensor = opened.table.tensors[row]
     texts = {
         "shape": (shape(tensor.shape), "plain"),
@@ -78,7 +78,7 @@ def of_tensor(opened: OpenedCheckpoint, row: int, columns: dict[str, int]) -> Pi
 
 
 def of_branch(opened: OpenedCheckpoint, branch: TreeBranch, columns: dict[str, int]) -> Pieces:
-    """The columns of a level: sums, and the dtypes and devices that all its tensors have."""
+    """Yield the columns of a level: sums, and the dtypes and devices that all its tensors have."""
     figures = opened.lines.tree.figures(branch)
     texts = {}
     if figures.tensors:
@@ -104,7 +104,7 @@ def of_branch(opened: OpenedCheckpoint, branch: TreeBranch, columns: dict[str, i
 
 
 def lent(pieces: Pieces, wanted: int) -> tuple[int, list[tuple[str, str]]]:
-    """The cells that a long name may have of the blanks in front of the columns, and those that are left then."""
+    """Return how many blank cells before the columns a long name may have, and the columns without those."""
     (text, look), *others = pieces
     spare = max(0, min(wanted, len(text) - len(text.lstrip(" ")) - 2))
     return spare, [(text[spare:], look), *others]
@@ -132,6 +132,6 @@ def _short(name: str) -> str:
 
 
 def _one(names: list[str]) -> str:
-    """The name, or the first one and how many others there are."""
+    """Return the name, or the first one and how many others there are."""
     different = list(dict.fromkeys(names))
     return different[0] + (f" +{len(different) - 1}" if len(different) > 1 else "")

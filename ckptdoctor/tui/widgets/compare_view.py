@@ -77,15 +77,15 @@ class CompareView(LineView):
             self.cursor = next((at for at, each in enumerate(self.lines) if not isinstance(each, FoldLine)), 0)
 
     def count(self) -> int:
-        """The number of lines."""
+        """Return the number of lines."""
         return len(self.lines)
 
     def line(self) -> ComparisonLine | None:
-        """The line that the cursor is on."""
+        """Return the line that the cursor is on."""
         return self.lines[self.cursor] if self.cursor < len(self.lines) else None
 
     def draw(self, number: int, width: int) -> Pieces:
-        """Both sides of a line."""
+        """Yield both sides of a line."""
         assert self.comparison is not None
         line = self.lines[number]
         if isinstance(line, EntryLine):
@@ -111,7 +111,7 @@ class CompareView(LineView):
             self.post_message(LineActivated(line))
 
     def clicked(self, number: int, x: int) -> None:
-        """A click on the marker opens or closes."""
+        """Open or close a level whose marker was clicked."""
         if is_level(self.lines[number]) and x < 4:
             self.activated(number)
 
@@ -142,7 +142,7 @@ class CompareView(LineView):
 
 
 def is_level(line: ComparisonLine) -> bool:
-    """Whether it opens and closes."""
+    """Return whether the line opens and closes."""
     return isinstance(line, (HeadLine, FoldLine)) or (isinstance(line, OtherLine) and line.number < 0)
 
 
@@ -154,7 +154,7 @@ def _is_open(lines: list[ComparisonLine], number: int) -> bool:
 
 
 def _place(lines: list[ComparisonLine], line: ComparisonLine, before: int) -> int:
-    """The present place of a line: near where it was, mostly."""
+    """Return the present place of a line, which mostly is near where it was."""
     wanted = line.key
     if before < len(lines) and lines[before].key == wanted:
         return before
@@ -191,7 +191,7 @@ def _entry(comparison: ComparedEntries, line: EntryLine, width: int) -> Pieces:
 
 
 def _once(name: str, lead: str, sides: tuple[Tensor | None, Tensor | None], room: int) -> Pieces:
-    """On a phone the name in A, or where it alone has one, in B; and shapes or dtypes where these differ."""
+    """Yield, for a phone, one name (B's where only B has it), and shapes or dtypes where these differ."""
     one, other = sides
     said = ""
     if one is not None and other is not None and _meta(one) != _meta(other):
@@ -206,7 +206,7 @@ def _once(name: str, lead: str, sides: tuple[Tensor | None, Tensor | None], room
 def _side(
     name: str, lead: str, tensor: Tensor | None, other: Tensor | None, room: int, roomy: bool, look: str
 ) -> Pieces:
-    """The name, and shape and dtype as far as there is room, above all where they differ."""
+    """Yield the name, and shape and dtype as far as there is room, above all where they differ."""
     if tensor is None:
         yield fit("missing", room), "dim"
         return
@@ -228,7 +228,7 @@ def _meta(tensor: Tensor) -> tuple[tuple[int, ...], str]:
 
 
 def _sign(flags: int, comparison: ComparedEntries, entry: int) -> tuple[str, str]:
-    """One character that says how both sides are related; colour only says it again.
+    """Return the character that says how both sides are related, and its look: colour only repeats it.
 
     ``~`` is the same values in another dtype, kind or arrangement, or with another device tag.
     """
@@ -254,7 +254,7 @@ def _columns(width: int) -> int:
 
 
 def _far(far: float, room: int) -> Pieces:
-    """A magnitude: its number and, where there is room, a bar that spans six decades."""
+    """Yield the number of a magnitude and, where there is room, a bar that spans six decades."""
     if far == FROM_ZERO:
         yield fit("from 0", _NUMBER, right=True) + " " * (room - _NUMBER), "dim"
         return
@@ -269,12 +269,12 @@ def _far(far: float, room: int) -> Pieces:
 
 
 def look_of(far: float) -> str:
-    """The look of a magnitude."""
+    """Return the look of a magnitude."""
     return next(name for limit, name in _STEPS if far <= limit) if far > 0 else "dim"
 
 
 def _bar(far: float, cells: int) -> str:
-    """A line in halves of a cell, on a logarithmic scale."""
+    """Return a line in halves of a cell, on a logarithmic scale."""
     if not far:
         return ""
     share = 1.0 if far == inf else (log10(far) - _FLOOR) / (_CEILING - _FLOOR)
@@ -349,15 +349,15 @@ class DepthStrip(Widget):
         self.refresh(layout=True)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """A line for each kind, and one for the numbers of the layers."""
+        """Return the height: a line for each kind, and one for the numbers of the layers."""
         return len(self._map.kinds) + 1 if self._map is not None else 0
 
     def on_resize(self, event: Resize) -> None:
-        """More or fewer columns."""
+        """Draw again with more or fewer columns."""
         self.refresh()
 
     def render(self) -> Text:
-        """Names, then shades."""
+        """Return a line for each kind, its name before its shades."""
         text = Text(no_wrap=True)
         found = self._map
         if found is None:
@@ -386,7 +386,7 @@ class CompareDetail(VerticalScroll):
     COMPONENT_CLASSES: ClassVar[set[str]] = {"detail--label"}
 
     def compose(self) -> Iterator[Static]:
-        """The text."""
+        """Yield the text."""
         yield Static(id="compare-facts", markup=False)
 
     def show(self, comparison: ComparedEntries, line: ComparisonLine) -> None:

@@ -81,7 +81,7 @@ class Detail(VerticalScroll):
         self._block: int | None = None  # the one of these that is chosen
 
     def compose(self) -> Iterator[Widget]:
-        """The text; more parts, such as histograms, are mounted below it."""
+        """Yield the text; more parts, such as histograms, are mounted below it."""
         yield Static(id="facts", markup=False)
         yield ValuesPreview(id="values-preview")
         yield PreviewMap(None, 0, id="preview-map")
@@ -221,7 +221,7 @@ class Detail(VerticalScroll):
     # keys
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Whether there are layers to choose from."""
+        """Return whether the action can be used: choosing a layer needs layers."""
         return bool(self._blocks) if action in ("step", "go_there") else True
 
     def action_step(self, by: int) -> None:
@@ -395,11 +395,11 @@ class ValuesPreview(Background):
         self.refresh(layout=True)
 
     def on_resize(self, event: Resize) -> None:
-        """Another width."""
+        """Draw again at another width."""
         self.refresh()
 
     def render(self) -> RenderResult:
-        """The text that was worked out."""
+        """Return the statistics and the histogram, or why there are no values."""
         pane = self.parent
         width = pane.scrollable_content_region.width - 2 if isinstance(pane, Widget) else 40
         styles = {name: self.get_component_rich_style(f"values--{name}") for name in _STYLES}

@@ -24,7 +24,7 @@ class FilterInput(Input):
     """A line to type in, which says so of every key that is a sign: what it takes, the footer does not offer."""
 
     def check_consume_key(self, key: str, character: str | None) -> bool:
-        """Whether the key would be typed."""
+        """Return whether the key would be typed."""
         return key in _SIGNS or super().check_consume_key(key, character)
 
 
@@ -44,7 +44,7 @@ class FilterBar(Horizontal):
         check: Callable[[str], object] = parse,
         hint: str = HINT,
     ) -> None:
-        """``leave`` gives the keys to what the filter narrows."""
+        """Make a bar that is not shown yet; ``leave`` gives the keys to what the filter narrows."""
         super().__init__(id=id)
         self._leave = leave
         self._check = check
@@ -55,7 +55,7 @@ class FilterBar(Horizontal):
         self._at = 0  # of these, the one that is in the line; behind the last there is nothing
 
     def compose(self) -> Iterator[Static | Input]:
-        """A slash, the line, and what there is to say."""
+        """Yield a slash, the line, and what there is to say."""
         yield Static("/", id="slash")
         yield FilterInput(placeholder=self._hint, compact=True, id="filter-input")
         yield Static("", markup=False, id="filter-said")
@@ -74,7 +74,7 @@ class FilterBar(Horizontal):
         self._timer = self.set_timer(_PAUSE, self._apply)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Back to what it has let through."""
+        """Apply the filter and go back to what it lets through."""
         event.stop()
         self._apply()
         self._remember()

@@ -41,11 +41,11 @@ class FindingsView(LineView):
             self.cursor = findings.index(before)
 
     def count(self) -> int:
-        """The number of findings so far."""
+        """Return the number of findings so far."""
         return len(self.findings)
 
     def draw(self, number: int, width: int) -> Iterator[tuple[str, str]]:
-        """Badge, code and name, message, repair."""
+        """Yield badge, code and name, message and repair."""
         finding = self.findings[number]
         wide = width >= _WIDE
         badge, look = of_severity(finding.severity)
@@ -72,5 +72,5 @@ class FindingsView(LineView):
         self.post_message(FindingActivated(self.findings[number]))
 
     def under_cursor(self) -> Finding | None:
-        """The finding that the cursor is on; None while another pane has the focus."""
+        """Return the finding that the cursor is on; None while another pane has the focus."""
         return self.findings[self.cursor] if self.findings and self.has_focus else None

@@ -46,11 +46,11 @@ class FitView(LineView):
         self.selected(self.cursor)
 
     def count(self) -> int:
-        """The number of lines."""
+        """Return the number of lines."""
         return len(self.rows)
 
     def draw(self, number: int, width: int) -> Pieces:
-        """Number, title, rule; then bars for keys and for parameters."""
+        """Yield number, title and rule, then bars for keys and for parameters."""
         assert self.fit is not None
         row, total = self.rows[number], self.fit
         if row.keys is None or row.parameters is None:
@@ -80,7 +80,7 @@ class FitView(LineView):
             self.post_message(RowSelected(self.rows[number]))
 
     def activated(self, number: int) -> None:
-        """To the names."""
+        """Ask for the names that the row is about."""
         self.post_message(RowActivated())
 
 
@@ -104,7 +104,7 @@ def _row(listed: FitNames) -> PlanRow:
 
 
 def _bar(part: int, whole: int, cells: int) -> Pieces:
-    """A bar in eighths of a cell: full only where nothing is missing, empty only where nothing is there."""
+    """Yield a bar in eighths of a cell: full only where nothing is missing, empty only where nothing is there."""
     if not cells:
         return
     eighths = 8 * cells * part // whole if whole else 8 * cells

@@ -53,7 +53,7 @@ class FixList(LineView):
         self._put_in_lines()
 
     def on_resize(self, event: Resize) -> None:
-        """Lines are as long as there is room."""
+        """Make lines as long as there is room."""
         at = self.at
         self._put_in_lines()
         if self._stops:
@@ -66,21 +66,21 @@ class FixList(LineView):
         return self._lines[self.cursor][0] if self.cursor < len(self._lines) else None
 
     def go_to(self, code: str) -> None:
-        """To the offer of this rule, if there is one."""
+        """Move the cursor to the offer of this rule, if there is one."""
         found = next((at for at, offer in enumerate(self.offered) if offer.code == code), None)
         if found is not None and self._stops:
             self.cursor = self._stops[found]
 
     def count(self) -> int:
-        """Lines, not offers."""
+        """Return the number of lines, of which an offer may have several."""
         return len(self._lines)
 
     def draw(self, number: int, width: int) -> Iterator[tuple[str, str]]:
-        """One of the lines that were made."""
+        """Yield one of the lines that were made."""
         yield from self._lines[number][1]
 
     def validate_cursor(self, cursor: int) -> int:
-        """The first line of the offer that is nearest in the direction of the move."""
+        """Return the first line of the offer that is nearest in the direction of the move."""
         if not self._stops:
             return 0
         if cursor > self.cursor:
@@ -88,7 +88,7 @@ class FixList(LineView):
         return next((stop for stop in reversed(self._stops) if stop <= cursor), self._stops[0])
 
     def show_cursor(self) -> None:
-        """The lines that belong to the offer are on the screen with it, and the heading above the first."""
+        """Scroll until all lines of the offer are on the screen, and the heading above the first."""
         height = self.scrollable_content_region.height
         if not self._stops or not height:
             return
@@ -100,12 +100,12 @@ class FixList(LineView):
             self.scroll_to(y=min(last - height + 1, self.cursor), animate=False, immediate=True)
 
     def clicked(self, number: int, x: int) -> None:
-        """A click on the box chooses."""
+        """Choose the offer whose box was clicked."""
         if x < len("[x] ") + 1 and number in self._stops:
             self.action_choose()
 
     def activated(self, number: int) -> None:
-        """A second click chooses as well."""
+        """Choose the offer that was clicked twice."""
         self.action_choose()
 
     def action_choose(self) -> None:
@@ -156,7 +156,7 @@ def _name(offer: Offer) -> str:
 
 
 def _says(offer: Offer) -> str:
-    """The effect of the fix, or why it has none."""
+    """Return the effect of the fix, or why there is none."""
     text = (offer.title or offer.message) if offer.safety is not None else (offer.why or offer.message)
     return abridged(escape(text), _TEXT)
 
@@ -191,12 +191,12 @@ class OutputName(Input):
     edited = False
 
     def replace(self, text: str, start: int, end: int) -> None:
-        """Every way to edit goes through this."""
+        """Note that the text was edited: every way to edit goes through this."""
         self.edited = True
         super().replace(text, start, end)
 
     def on_resize(self, event: Resize) -> None:
-        """There may be less room now."""
+        """Show the end of the name again: there may be less room now."""
         if not self.has_focus:
             self.action_home()
             self.action_end()

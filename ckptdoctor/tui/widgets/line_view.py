@@ -61,26 +61,26 @@ class LineView(ScrollView, Background, can_focus=True):
         self.letters: dict[int, str] = {}  # of lines, while one of them is to be chosen
 
     def count(self) -> int:
-        """The number of lines."""
+        """Return the number of lines."""
         raise NotImplementedError  # abc.ABC and Textual's widgets have metaclasses that do not go together
 
     def draw(self, number: int, width: int) -> Pieces:
-        """The content of a line, in ``width`` cells."""
+        """Yield the content of a line, in ``width`` cells."""
         raise NotImplementedError  # abc.ABC and Textual's widgets have metaclasses that do not go together
 
     def selected(self, number: int) -> None:
-        """The cursor has come to this line."""
+        """Do what there is to do when the cursor has come to this line."""
 
     def activated(self, number: int) -> None:
-        """Enter was pressed on this line, or it was clicked twice."""
+        """Do what there is to do when enter was pressed on this line, or it was clicked twice."""
 
     def say_nothing(self, nothing: str, look: str = "dim") -> None:
-        """The text where there are no lines."""
+        """Set the text that is shown where there are no lines."""
         self._nothing, self._nothing_look = nothing, look
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """One line of the screen."""
+        """Return one line of the screen."""
         number = y + self.scroll_offset.y
         width = self.scrollable_content_region.width
         if self._nothing and not number and not self.count():
@@ -110,7 +110,7 @@ class LineView(ScrollView, Background, can_focus=True):
         return strip
 
     def look(self, name: str) -> Style:
-        """The style of a piece of text."""
+        """Return the style of a piece of text."""
         return self.get_component_rich_style(f"line--{name}")
 
     def redraw(self) -> None:
@@ -122,12 +122,12 @@ class LineView(ScrollView, Background, can_focus=True):
         self.refresh()
 
     def notify_style_update(self) -> None:
-        """Another theme, or another focus: the colours have changed."""
+        """Forget what was drawn: another theme, or another focus, has other colours."""
         self._strips.clear()
         super().notify_style_update()
 
     def validate_cursor(self, cursor: int) -> int:
-        """The nearest line that exists."""
+        """Return the nearest line that exists."""
         return max(0, min(cursor, self.count() - 1))
 
     def watch_cursor(self, before: int, after: int) -> None:
@@ -162,21 +162,21 @@ class LineView(ScrollView, Background, can_focus=True):
             self.scroll_to(y=max(0, number - height // 2), animate=False, immediate=True)
 
     def on_resize(self, event: Resize) -> None:
-        """More or less room."""
+        """Keep the cursor on the screen when there is more or less room."""
         self.show_cursor()
 
     def on_focus(self, event: Focus) -> None:
-        """The cursor gets its full colour, and what it is on is what other panes speak of."""
+        """Give the cursor its full colour, and let other panes show what it is on."""
         self.refresh_line(self.cursor)
         if self.count():
             self.selected(self.cursor)
 
     def on_blur(self, event: Blur) -> None:
-        """The cursor fades."""
+        """Let the cursor fade."""
         self.refresh_line(self.cursor)
 
     def on_click(self, event: Click) -> None:
-        """The cursor goes where the mouse is; a second click does what enter does."""
+        """Move the cursor to where the mouse is; a second click does what enter does."""
         offset = event.get_content_offset(self)
         number = offset.y + self.scroll_offset.y if offset is not None else -1
         if offset is None or not 0 <= number < self.count():
@@ -188,7 +188,7 @@ class LineView(ScrollView, Background, can_focus=True):
             self.clicked(number, offset.x)
 
     def clicked(self, number: int, x: int) -> None:
-        """A line was clicked once, at this column."""
+        """Do what there is to do when a line was clicked once, at this column."""
 
     def action_move(self, by: int) -> None:
         """Move the cursor by so many lines."""
@@ -199,11 +199,11 @@ class LineView(ScrollView, Background, can_focus=True):
         self.cursor += by * max(1, self.scrollable_content_region.height - 1)
 
     def action_first(self) -> None:
-        """To the first line."""
+        """Go to the first line."""
         self.cursor = 0
 
     def action_last(self) -> None:
-        """To the last line."""
+        """Go to the last line."""
         self.cursor = self.count() - 1
 
     def action_activate(self) -> None:
@@ -216,17 +216,17 @@ _BADGES = {Severity.ERROR: " ●", Severity.WARNING: " ▲", Severity.INFO: " �
 
 
 def of_severity(severity: Severity | None) -> tuple[str, str]:
-    """The badge of a severity, and its look: colour only says again what the sign does."""
+    """Return the badge of a severity, and its look: colour only repeats what the sign says."""
     return ("  ", "plain") if severity is None else (_BADGES[severity], severity.value)
 
 
 def taken(text: str) -> int:
-    """The cells that ``text`` takes: as ``cell_len``, which is slow for many different texts."""
+    """Return the cells that ``text`` takes: as ``cell_len``, which is slow for many different texts."""
     return len(text) if text.isascii() else cell_len(text)
 
 
 def fit(text: str, width: int, *, right: bool = False) -> str:
-    """``text`` in exactly ``width`` cells: filled with spaces, or cut with … where it is too long."""
+    """Return ``text`` in exactly ``width`` cells: filled with spaces, or cut with … where it is too long."""
     if width <= 0:
         return ""
     cells = taken(text)
@@ -239,7 +239,7 @@ _BETWEEN = "./,{} "  # what stands between the words of a name, or of several
 
 
 def fit_middle(text: str, width: int) -> str:
-    """The same, with the middle left out: the end of a name tells most. Cut between words, where one is near."""
+    """Return the same with the middle left out, between words if possible: the end of a name tells most."""
     cells = taken(text)
     if cells <= width or width < 8:
         return fit(text, width)
@@ -257,13 +257,13 @@ def fit_middle(text: str, width: int) -> str:
 
 
 def marked(name: str, mark: str, width: int) -> str:
-    """A name with a mark right behind it, which stays where the name is cut."""
+    """Return a name with a mark right behind it, which stays where the name is cut."""
     room = width - len(mark)
     return fit(fit_middle(name, min(room, cell_len(name))) + mark, width)
 
 
 def broken(text: str, width: int) -> list[str]:
-    """``text`` in lines of at most ``width`` cells, broken behind spaces and between the parts of names."""
+    """Return ``text`` in lines of at most ``width`` cells, broken behind spaces and between the parts of names."""
     lines: list[str] = []
     width = max(width, 8)
     while taken(text) > width:

@@ -44,7 +44,7 @@ class ListView(LineView):
         self.narrow(None)
 
     def count(self) -> int:
-        """The number of tensors that the filter lets through."""
+        """Return the number of tensors that the filter lets through."""
         return len(self.rows)
 
     @property

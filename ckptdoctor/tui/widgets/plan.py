@@ -31,22 +31,22 @@ class PlanView(LineView):
         self.cursor = 0
 
     def count(self) -> int:
-        """Lines, of which a row may take several."""
+        """Return the number of lines, of which a row may take several."""
         return len(self._lines)
 
     def draw(self, number: int, width: int) -> _Pieces:
-        """One of the lines that were made."""
+        """Return one of the lines that were made."""
         return self._lines[number]
 
     def render_line(self, y: int) -> Strip:
-        """Without the focus there is no cursor to be seen."""
+        """Return one line, with the cursor only while this has the focus."""
         number = y + self.scroll_offset.y
         if self.has_focus or number >= self.count():
             return super().render_line(y)
         return self._drawn(number, self.scrollable_content_region.width)
 
     def on_resize(self, event: Resize) -> None:
-        """Lines are as long as there is room."""
+        """Make lines as long as there is room."""
         self._put_in_lines()
         super().on_resize(event)
 
@@ -60,12 +60,12 @@ class PlanView(LineView):
 
 
 def room(view: LineView) -> int:
-    """The cells of a line, with or without a scroll bar: which may come and go after lines were made."""
+    """Return the cells of a line, whether or not there is a scroll bar: it may come and go after lines were made."""
     return view.outer_size.width - view.styles.gutter.width - _BESIDE  # view.gutter counts a scroll bar that is there
 
 
 def _rooms(rows: Sequence[PlanRow], width: int) -> dict[int, int]:
-    """The room that names before get in each block, so that arrows are below each other; 0 where none fits."""
+    """Return the room for old names in each block, so that arrows are below each other; 0 where none fits."""
     before: dict[int, int] = {}
     after: dict[int, int] = {}
     for row in rows:
@@ -104,7 +104,7 @@ def _lines(row: PlanRow, room: int, width: int) -> Iterator[_Pieces]:
 
 
 def _ended(lines: list[_Pieces], right: str, width: int) -> Iterator[_Pieces]:
-    """Lines with a number at the end of the last one."""
+    """Yield the lines with a number at the end of the last one."""
     *first, last = lines
     yield from first
     *pieces, (text, look) = last

@@ -54,7 +54,7 @@ class TreeView(LineView):
             self.selected(self.cursor)
 
     def count(self) -> int:
-        """The number of lines of the open levels."""
+        """Return the number of lines of the open levels."""
         return len(self.lines) if self.lines is not None else 0
 
     @property
@@ -68,7 +68,7 @@ class TreeView(LineView):
         return self.order.value
 
     def draw(self, number: int, width: int) -> Iterator[tuple[str, str]]:
-        """Indent, marker, name; then the columns."""
+        """Yield indent, marker and name, then the columns."""
         assert self.lines is not None and self.opened is not None
         line = self.lines.at(number)
         indent = " " * min(line.depth * _INDENT, _DEEPEST, width // 3)
@@ -97,7 +97,7 @@ class TreeView(LineView):
         yield from pieces
 
     def _marked(self, fold: TreeBranch) -> str:
-        """The numbers of the blocks of a fold that findings speak of."""
+        """Return the numbers of a fold's blocks that have findings; "" where all or none have."""
         assert self.opened is not None
         badges = self.opened.badges
         if not fold.blocks or badges.worst(fold) is None:
@@ -106,7 +106,7 @@ class TreeView(LineView):
         return "" if len(found) == len(fold.blocks) else f"● {and_more(found, _NAMED, spelt=str)}"
 
     def line(self) -> TreeLine | None:
-        """The line that the cursor is on."""
+        """Return the line that the cursor is on."""
         return self.lines.at(self.cursor) if self.lines is not None and self.count() else None
 
     def selected(self, number: int) -> None:
@@ -124,7 +124,7 @@ class TreeView(LineView):
             self.post_message(ItemActivated(item))
 
     def clicked(self, number: int, x: int) -> None:
-        """A click on the marker, or left of it, opens or closes."""
+        """Open or close a level where the marker, or the space left of it, was clicked."""
         line = self.line()
         if line is not None and isinstance(line.item, TreeBranch) and x < line.depth * _INDENT + 2:
             self.action_toggle_level()
@@ -174,7 +174,7 @@ class TreeView(LineView):
         self.redraw()
 
     def action_order(self) -> None:
-        """Numbers in their order, as in the file, or largest first."""
+        """Turn to the next order: natural numbers, as in the file, or largest first."""
         measured = self.opened is not None and bool(self.opened.values)
         self._again(self.order.next(measured), self._rows())
 
@@ -276,7 +276,7 @@ def _made(lines: Visible, order: TreeOrder, rows: Rows | None, values_of: Values
 
 
 def _level(branch: TreeBranch, name: str, left: int, marked: str) -> Iterator[tuple[str, str]]:
-    """The name of a level, and dim behind it what it is for, its class, or what of it is ``marked``."""
+    """Yield the name of a level, and behind it, dim, its role or its class, or what is ``marked`` in it."""
     role = branch.role if branch.role not in ("", "model") and branch.role not in name else branch.kind
     remark = marked or escape(role)
     if not remark or cell_len(name) + 2 + cell_len(remark) > left:

@@ -48,7 +48,7 @@ class Distribution(Widget, can_focus=True):
         self._tell()
 
     def turn_scale(self) -> None:
-        """To the next scale; from singular values, back to the histogram."""
+        """Go to the next scale; from singular values, back to the histogram."""
         if not self.draws_spectrum:
             self.scale = self.scale.next
         self.draws_spectrum = False
@@ -71,7 +71,7 @@ class Distribution(Widget, can_focus=True):
         self.refresh()
 
     def render(self) -> RenderResult:
-        """Numbers, bars and axis, in all the room there is."""
+        """Return numbers, bars and axis, in all the room there is."""
         names = ("label", "bar", "warning", "error")
         styles = {name: self.get_component_rich_style(f"values--{name}") for name in names}
         width, height = self.content_size
@@ -138,7 +138,7 @@ class ExtremesView(LineView):
         self.cursor = 1
 
     def on_resize(self, event: Resize) -> None:
-        """As many of each as there is room for."""
+        """List as many of each as there is room for."""
         self._put_in_lines()
         super().on_resize(event)
 
@@ -151,11 +151,11 @@ class ExtremesView(LineView):
             self.redraw()
 
     def count(self) -> int:
-        """The number of lines."""
+        """Return the number of lines."""
         return len(self._lines)
 
     def draw(self, number: int, width: int) -> Iterator[tuple[str, str]]:
-        """The place, the value, and how far out it is."""
+        """Yield the place, the value, and how far out it is."""
         line = self._lines[number]
         if line.extreme is None or self._dtype is None:
             yield fit(line.place, width), "level" if line.remark else "dim"
@@ -173,7 +173,7 @@ class ExtremesView(LineView):
 
 
 def _lines(seen: Look, slice_: Slice, most: int) -> Iterator[_Line]:
-    """Elements, then rows, then columns."""
+    """Yield elements, then rows, then columns."""
     if not seen.extremes:
         return
     yield _Line("values", "heading")

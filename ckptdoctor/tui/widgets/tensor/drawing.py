@@ -33,12 +33,12 @@ class Scale(Enum):
 
 
 def sampled(look: Look) -> str:
-    """``sampled 1 of 64``; "" where everything was looked at."""
+    """Return ``sampled 1 of 64``; "" where all values were looked at."""
     return f"sampled 1 of {count(round(look.total / max(1, look.looked)))}" if look.sampled else ""
 
 
 def statistics(look: Look, width: int, styles: Styles) -> Text:
-    """The numbers, each with its name, in as many lines as they need."""
+    """Return the numbers, each with its name, in as many lines as they need."""
     return _in_lines(_figures(look), width, styles)
 
 
@@ -91,7 +91,7 @@ def _figures(look: Look) -> Iterator[tuple[str, str, str]]:
 
 
 def histogram(look: Look, scale: Scale, width: int, height: int, styles: Styles) -> Text:
-    """Bars, and below them from where to where they go."""
+    """Return bars, with the range that they cover below them."""
     text = Text(no_wrap=True)
     if not look.values.finite or width < 8 or height < 1:
         return text
@@ -112,7 +112,7 @@ def histogram(look: Look, scale: Scale, width: int, height: int, styles: Styles)
 
 
 def spectrum(seen: Spectrum, width: int, height: int, styles: Styles) -> Text:
-    """Singular values from the largest on as bars, and how many of them say anything."""
+    """Return singular values as bars, the largest first, and how many of them matter."""
     values = seen.values
     figures = (
         ("largest", number(values[0]), ""),
@@ -142,7 +142,7 @@ def _ends(left: str, right: str, width: int, middle: str = "") -> str:
 
 
 def _powers(look: Look, least: int, width: int) -> str:
-    """The ends of an axis of exponents, and the place of the smallest values."""
+    """Return the ends of an axis of exponents, and the place of the smallest values."""
     high = look.sizes[-1][0] if look.sizes else 0
     left = f"-2^{high}" if any(below for _, below, _ in look.sizes) else "0"
     return _ends(left, f"2^{high}", width, f"2^{least - 1}" if left != "0" else "")

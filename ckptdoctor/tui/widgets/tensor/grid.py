@@ -39,7 +39,7 @@ class _Texts:
     widest: int
 
     def at(self, row: int, column: int) -> tuple[str, str] | None:
-        """One of them; None where it is not among them."""
+        """Return the text and look of one value; None where it has not been read."""
         if row not in self.rows or column not in self.columns:
             return None
         line = self.lines[row - self.rows.start]
@@ -106,12 +106,12 @@ class ValueGrid(Background, can_focus=True):
         return max(1, self.content_size.height - 1)
 
     def on_resize(self, event: Resize) -> None:
-        """More or less room."""
+        """Fold and read again for more or less room."""
         self._fold()
         self._moved()
 
     def _fold(self) -> None:
-        """Lines that wrap are as long as there is room, and end at round numbers."""
+        """Make lines that wrap as long as there is room, and end them at round numbers."""
         if self._slice.rows is None:
             index = self.index
             fitting = [each for each in _ACROSS if each <= self._across]
@@ -136,7 +136,7 @@ class ValueGrid(Background, can_focus=True):
         self.refresh()
 
     def _tell(self) -> None:
-        """In the border: which slice this is, and what the cursor is on."""
+        """Name in the border which slice this is, and the value under the cursor."""
         self.border_title = Content(f"values {self._slice}")
         index = self.index
         here = self._texts.at(self.row, self.column) if self._is_current() and self._texts is not None else None
@@ -189,7 +189,7 @@ class ValueGrid(Background, can_focus=True):
     # drawing
 
     def render_line(self, y: int) -> Strip:
-        """The numbers of the columns, or a row."""
+        """Return the numbers of the columns, or a row."""
         width = self.content_size.width
         if self._refused:
             return Strip([Segment(self._refused if not y else "", self._style("label"))]).adjust_cell_length(width)
@@ -237,17 +237,17 @@ class ValueGrid(Background, can_focus=True):
     # keys and mouse
 
     def action_move(self, by: int) -> None:
-        """Up or down."""
+        """Go up or down."""
         self.row += by
         self._moved()
 
     def action_page(self, by: int) -> None:
-        """Up or down by pages."""
+        """Go up or down by pages."""
         self._top += by * self._down
         self.action_move(by * self._down)
 
     def action_across(self, by: int) -> None:
-        """To the left or right; where lines wrap, on to the next one."""
+        """Go to the left or right; where lines wrap, on to the next one."""
         self.column += by
         if self._slice.rows is None and not 0 <= self.column < self._slice.width:
             index = self.row * self._slice.across + self.column
@@ -255,36 +255,36 @@ class ValueGrid(Background, can_focus=True):
         self._moved()
 
     def action_leap(self, by: int) -> None:
-        """To the left or right by pages."""
+        """Go to the left or right by pages."""
         self._left += by * self._across
         self.column += by * self._across
         self._moved()
 
     def action_edge(self, by: int) -> None:
-        """To the first or the last column."""
+        """Go to the first or the last column."""
         self.column = 0 if by < 0 else self._slice.width - 1
         self._moved()
 
     def action_first(self) -> None:
-        """To the first row."""
+        """Go to the first row."""
         self.row = 0
         self._moved()
 
     def action_last(self) -> None:
-        """To the last row."""
+        """Go to the last row."""
         self.row = self._slice.height - 1
         self._moved()
 
     def on_focus(self) -> None:
-        """The cursor gets its full colour."""
+        """Give the cursor its full colour."""
         self.refresh()
 
     def on_blur(self) -> None:
-        """The cursor fades."""
+        """Let the cursor fade."""
         self.refresh()
 
     def on_click(self, event: Click) -> None:
-        """The cursor goes where the mouse is."""
+        """Move the cursor to the value that was clicked."""
         offset = event.get_content_offset(self)
         if offset is not None and offset.y >= 1 and offset.x >= self._label:
             row, column = self._top + offset.y - 1, self._left + (offset.x - self._label) // (self._cell + 2)
@@ -293,13 +293,13 @@ class ValueGrid(Background, can_focus=True):
                 self._moved()
 
     def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
-        """The wheel."""
+        """Go down with the wheel."""
         event.stop()
         self._top += _WHEEL
         self.action_move(_WHEEL)
 
     def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
-        """The wheel."""
+        """Go up with the wheel."""
         event.stop()
         self._top -= _WHEEL
         self.action_move(-_WHEEL)
@@ -310,7 +310,7 @@ def _within(inner: range, outer: range) -> bool:
 
 
 def _in_lines(drawn: list[tuple[str, str]], slice_: Slice, height: int, width: int) -> list[list[tuple[str, str]]]:
-    """Values in C order as rows of the slice, whose rows may be the later dimension."""
+    """Return values in C order as rows of the slice, whose rows may be the later dimension."""
     if slice_.rows is not None and slice_.columns is not None and slice_.rows > slice_.columns:
         return [drawn[at::height] for at in range(height)]
     return [drawn[at * width : (at + 1) * width] for at in range(height)]

@@ -100,11 +100,11 @@ class Heatmap(Background, can_focus=True):
         return self._grid is not None and self._first <= kernel < self._first + self._grid.count
 
     def on_resize(self, event: Resize) -> None:
-        """More or fewer cells."""
+        """Read again for more or fewer cells."""
         self._read()
 
     def action_way(self) -> None:
-        """The other way to put values together."""
+        """Put values together the other way: by mean or by the largest."""
         self._how = _WAYS[1 - _WAYS.index(self._how)]
         self._read()
 
@@ -119,11 +119,11 @@ class Heatmap(Background, can_focus=True):
         self._read()
 
     def draw_slices(self) -> None:
-        """From now on draw slices, of convolutions as well: somebody asks for another one."""
+        """Draw slices from now on, of convolutions as well: somebody has asked for another one."""
         self._as_kernels = False
 
     def action_page(self, by: int) -> None:
-        """The kernels behind these, or those before."""
+        """Show the kernels after these, or those before."""
         if self._grid is not None and self._slice is not None:
             further = self._first + by * self._grid.count
             self._first = max(0, further) if further < prod(self._slice.shape[:-2]) else self._first
@@ -185,7 +185,7 @@ class Heatmap(Background, can_focus=True):
         self.refresh()
 
     def _tell_kernels(self, grid: KernelGrid) -> None:
-        """In the border: which kernels these are."""
+        """Name in the border which kernels these are."""
         assert self._slice is not None
         leading = self._slice.shape[:-2]
         last = min(self._first + grid.count, prod(leading)) - 1
@@ -196,7 +196,7 @@ class Heatmap(Background, can_focus=True):
         self.border_subtitle = Content(f"{drawn} · {more}x one slice")
 
     def _tell(self, picture: Picture) -> None:
-        """In the border: what a cell stands for."""
+        """Name in the border the slice, and what a cell stands for."""
         title = f"heatmap {self._slice}"
         if picture.sampled:
             title += " · sampled"
@@ -210,13 +210,13 @@ class Heatmap(Background, can_focus=True):
             self.border_subtitle = "a cell is a value"
 
     def render_line(self, y: int) -> Strip:
-        """Two rows of cells, or the legend."""
+        """Return two rows of cells as one line, or the legend."""
         if y not in self._strips:
             self._strips[y] = self._line(y)
         return self._strips[y]
 
     def notify_style_update(self) -> None:
-        """Another theme: other colours."""
+        """Forget what was drawn: another theme has other colours."""
         self._strips.clear()
         super().notify_style_update()
 
@@ -240,7 +240,7 @@ class Heatmap(Background, can_focus=True):
         return self.rich_style + Style(dim=True)
 
     def _drawn(self, pairs: Iterable[tuple[float | None, float | None]]) -> Iterator[Segment]:
-        """Pairs of cells, one above the other, as characters."""
+        """Yield pairs of cells, one above the other, as characters."""
         most, colours, behind = self._limit, self._colours, self.background_colors[1].rgb
         if self.app.no_color:
             style = self.rich_style
@@ -250,7 +250,7 @@ class Heatmap(Background, can_focus=True):
             yield _half_block(colours.of(upper, most), colours.of(lower, most), behind)
 
     def _legend(self) -> list[Segment]:
-        """From the most negative over zero to the most positive colour, with their numbers."""
+        """Return the colours from the most negative over zero to the most positive value, with their numbers."""
         most = self._limit
         beyond = any(each is not None and abs(each) > most for row in self._cells for each in row)
         sign = ("≤ ", "≥ ") if beyond else ("", "")
@@ -266,7 +266,7 @@ class Heatmap(Background, can_focus=True):
         return found
 
     def on_click(self, event: Click) -> None:
-        """To the value that was clicked on."""
+        """Go to the value that was clicked."""
         offset = event.get_content_offset(self)
         if offset is None or self._slice is None or not isinstance(self._picture, Picture) or not self._cells:
             return
@@ -287,7 +287,7 @@ class Heatmap(Background, can_focus=True):
             self.post_message(ElementWanted(index))
 
     def _go_to_kernel(self, place: tuple[int, int, int] | None) -> None:
-        """To a value of a kernel: its number among those that are drawn, its row and column."""
+        """Go to a value of a kernel: its number among those that are drawn, its row and column."""
         assert self._slice is not None
         leading = self._slice.shape[:-2]
         if place is not None and self._first + place[0] < prod(leading):
@@ -295,12 +295,12 @@ class Heatmap(Background, can_focus=True):
 
 
 def _span(each: float) -> str:
-    """How many values a cell stands for: ``2``, or ``2–3`` where some stand for one more."""
+    """Return how many values a cell stands for: ``2``, or ``2–3`` where some stand for one more."""
     return count(int(each)) if each == int(each) else f"{count(int(each))}–{count(int(each) + 1)}"
 
 
 def _number(indexes: ElementIndex, shape: ElementIndex) -> int:
-    """The number of an element in C order."""
+    """Return the number of an element in C order."""
     found = 0
     for index, size in zip(indexes, shape, strict=True):
         found = found * size + index
@@ -308,7 +308,7 @@ def _number(indexes: ElementIndex, shape: ElementIndex) -> int:
 
 
 def _indexes(number: int, shape: ElementIndex) -> ElementIndex:
-    """The indexes of an element, by its number in C order."""
+    """Return the indexes of an element, by its number in C order."""
     found: list[int] = []
     for size in reversed(shape):
         number, index = divmod(number, size)
@@ -318,7 +318,7 @@ def _indexes(number: int, shape: ElementIndex) -> ElementIndex:
 
 @lru_cache(maxsize=1 << 14)
 def _half_block(upper: RGB | None, lower: RGB | None, background: RGB) -> Segment:
-    """Two cells, one above the other, as one character."""
+    """Return two cells, one above the other, as one character."""
     if upper is None and lower is None:
         return Segment(" ", Style(bgcolor=Color.from_rgb(*background)))
     if upper is None:

@@ -29,7 +29,7 @@ class Measure(Protocol):
     def __call__(
         self, found: Difference, a: Source, b: Source, work: Work, sofar: SoFar | None = None, /
     ) -> Difference:
-        """The difference of headers and values; ``a`` and ``b`` are where the bytes of both are."""
+        """Return the difference of headers and values; ``a`` and ``b`` are where the bytes of both are."""
 
 
 def diff(request: DiffRequest, measure: Measure | None = None, listener: Listener | None = None) -> Difference:
@@ -67,7 +67,7 @@ def _measured(found: Difference, a: Source, b: Source, measure: Measure, listene
 
 
 def compare_values_of(found: Difference, request: DiffRequest, sofar: SoFar, listener: Listener) -> Difference | None:
-    """The same with what the values say; None where ``listener`` wanted no more.
+    """Return the same with what the values say; None where ``listener`` wanted no more.
 
     ``sofar`` hears what is known so far, and which pairs are new in it.
     Pairs whose values are known are not read again: what was broken off can be gone on with. Raises UnreadableError
@@ -142,7 +142,7 @@ def compare_headers(a: Side, b: Side) -> Difference:
 def _renamings(
     a: Side, b: Side, matched: Counterparts, mine: dict[Address, Tensor], its: dict[Address, Tensor]
 ) -> Iterator[Renaming[Address]]:
-    """For each pair of state dicts that are weights: the names that only one has, brought together."""
+    """Yield, for each pair of state dicts that are weights, which names that only one has belong together."""
     for index, (one, other) in enumerate(matched.pairs):
         if one.role not in WEIGHTS or other.role not in WEIGHTS:
             continue
@@ -158,7 +158,7 @@ def _renamings(
 
 
 def _direct(tensors: dict[Address, Tensor], section: int) -> list[tuple[str, Tensor]]:
-    """The direct entries of a section under text keys."""
+    """Return the direct entries of a section under text keys."""
     return [
         (path[0], tensor)
         for (index, path), tensor in tensors.items()
@@ -179,17 +179,17 @@ class _Names:
     index: int
 
     def tensors(self) -> dict[Address, Tensor]:
-        """Every tensor in the part that is compared, in file order."""
+        """Return every tensor in the part that is compared, in file order."""
         tensors = self.side.checkpoint.tensors
         return {address: tensors[index] for index, address in self._addresses([each.path for each in tensors])}
 
     def lost(self) -> set[Address]:
-        """The addresses of tensors that an index puts in files that were not read."""
+        """Return the addresses of tensors that an index puts in files that were not read."""
         unread = self.side.unread
         return {address for _, address in self._addresses([path for note in unread for path in note.keys])}
 
     def _addresses(self, paths: Sequence[KeyPath]) -> Iterator[tuple[int, Address]]:
-        """The address of each path in the part that is compared, with its number."""
+        """Yield the address of each path in the part that is compared, with the number of the path."""
         roots = {pair[self.index].path: number for number, pair in enumerate(self.matched.pairs)}
         depths = sorted({len(path) for path in roots}, reverse=True)
         skip = len(self.side.root)
@@ -205,7 +205,7 @@ class _Names:
                 yield index, (-1, path[skip:])
 
     def name(self, address: Address) -> str:
-        """The key in the first set of weights; elsewhere the path, which begins as it does in A."""
+        """Return the key in the first set of weights; elsewhere the path, which begins as it does in A."""
         number, path = address
         if number == -1:
             return show_path(path)
@@ -215,12 +215,12 @@ class _Names:
         return show_path((*where, *path))
 
     def holds_weights(self, address: Address) -> bool:
-        """Whether it is a model's weight."""
+        """Return whether what is there belongs to a model's weights."""
         return address[0] != -1 and self.matched.pairs[address[0]][0].role in WEIGHTS
 
 
 def _notes(a: Side, b: Side) -> Iterator[str]:
-    """The parts of either file that were not looked at."""
+    """Yield the parts of either file that were not looked at."""
     for name, side in (("A", a), ("B", b)):
         for note in side.checkpoint.notes:
             if note.kind is NoteKind.NOT_EXAMINED:
@@ -238,7 +238,7 @@ StoragePlace = tuple[str, int, int]
 
 @collector_paused()
 def ties(pairs: Sequence[Pair], removed: Sequence[Single], added: Sequence[Single]) -> tuple[Tie, ...]:
-    """Those of A, then those of B, in file order."""
+    """Return the ties of A, then those of B, in file order."""
     here = _shared([*[pair.a for pair in pairs], *[each.tensor for each in removed]])
     there = _shared([*[pair.b for pair in pairs], *[each.tensor for each in added]])
     return (
@@ -248,7 +248,7 @@ def ties(pairs: Sequence[Pair], removed: Sequence[Single], added: Sequence[Singl
 
 
 def _shared(tensors: Sequence[Tensor]) -> set[StoragePlace]:
-    """The places where several tensors begin: in nearly every file there are few."""
+    """Return the places where several tensors begin: in nearly every file there are few."""
     seen: set[StoragePlace] = set()
     twice: set[StoragePlace] = set()
     for tensor in tensors:
@@ -259,7 +259,7 @@ def _shared(tensors: Sequence[Tensor]) -> set[StoragePlace]:
 
 
 def _place(tensor: Tensor) -> StoragePlace | None:
-    """The place of its first element; None where that cannot be a tie."""
+    """Return the place of a tensor's first element; None where it cannot be tied to another."""
     storage = tensor.storage
     if storage is None or storage.extent is None or not tensor.numel:
         return None
@@ -269,7 +269,7 @@ def _place(tensor: Tensor) -> StoragePlace | None:
 def _ties(
     side: str, both: Sequence[tuple[str, Tensor, Tensor]], alone: Sequence[Single], shared: set[StoragePlace]
 ) -> Iterator[Tie]:
-    """The tensors that are one on this side, of which the other makes several, or lacks some."""
+    """Yield the tensors that are one on this side, of which the other makes several, or lacks some."""
     groups: dict[Hashable, list[tuple[str, Tensor]]] = {}
     for name, mine, its in both:
         groups.setdefault(view_in_file(mine), []).append((name, its))

@@ -31,7 +31,7 @@ _Places = frozenset[KeyPath]
 
 
 def other_differences(a: Side, b: Side, matched: Counterparts, renamed: bool) -> Iterator[Other]:
-    """Plain values and objects that only one has or that differ, in the order of A; state dicts by counterpart.
+    """Yield plain values and objects that only one has or that differ, in A's order; state dicts by counterpart.
 
     ``renamed``: modules have other names, so that there is no comparing their versions.
     """
@@ -47,14 +47,14 @@ def other_differences(a: Side, b: Side, matched: Counterparts, renamed: bool) ->
 
 
 def _start(side: Side, places: _Places) -> Node:
-    """The part that is compared; nothing where that is a state dict with a counterpart, which has its own turn."""
+    """Return the part that is compared; nothing where it is a state dict with a counterpart, which has its own turn."""
     return Mapping("dict", ()) if side.root in places else at(side.checkpoint.tree, side.root)
 
 
 def _below(
     one: _Held, other: _Held, path_a: KeyPath, path_b: KeyPath, places: tuple[_Places, _Places], renamed: bool
 ) -> Iterator[Other]:
-    """Differences at and below two places, state dicts with counterparts further down aside; without recursion."""
+    """Yield what differs at and below two places, without state dicts further down that have counterparts."""
     stack: list[tuple[_Held, _Held, KeyPath, KeyPath]] = [(one, other, path_a, path_b)]
     begun = False
     while stack:
@@ -98,7 +98,7 @@ _Key = Union[tuple[str, Part], Special]
 
 
 def _entries(node: Node) -> dict[_Key, Node]:
-    """The children by the steps that lead to them; 1, True and "1" are different steps."""
+    """Return the children by the steps that lead to them; 1, True and "1" are different steps."""
     return {part if isinstance(part, Special) else (type(part).__name__, part): child for part, child in children(node)}
 
 
@@ -107,12 +107,12 @@ def _part(key: _Key) -> Part:
 
 
 def _compound(node: Node) -> bool:
-    """Whether it has children: an empty dict is a value like any other."""
+    """Return whether a node can have children; even without any it is no plain value."""
     return isinstance(node, (Mapping, Sequence, Opaque))
 
 
 def _plain(node: _Held, path: KeyPath, places: _Places) -> bool:
-    """Whether there is anything but tensors in it, state dicts with counterparts aside."""
+    """Return whether there is anything but tensors in it, apart from state dicts with counterparts."""
     if isinstance(node, Absent):
         return False
     stack: list[tuple[KeyPath, Node]] = [(path, node)]
@@ -130,7 +130,7 @@ def _plain(node: _Held, path: KeyPath, places: _Places) -> bool:
 
 
 def _equal(one: Node, other: Node) -> bool:
-    """Whether two values are the same; NaN is itself, and 1 is neither True nor 1.0."""
+    """Return whether two values are the same; NaN is itself, and 1 is neither True nor 1.0."""
     if isinstance(one, float) and isinstance(other, float):
         return one == other or (one != one and other != other)
     if isinstance(one, (Cycle, Elided)) or isinstance(other, (Cycle, Elided)):
@@ -139,7 +139,7 @@ def _equal(one: Node, other: Node) -> bool:
 
 
 def _metadata(a: Checkpoint, b: Checkpoint) -> Iterator[Other]:
-    """The ``__metadata__`` of safetensors files, where both are."""
+    """Yield what differs in the ``__metadata__`` of two safetensors files."""
     if a.metadata is None or b.metadata is None:
         return
     for key in dict.fromkeys((*a.metadata, *b.metadata)):

@@ -26,7 +26,7 @@ class Counterparts:
 
 
 def pair_up(a: Side, b: Side) -> Counterparts:
-    """The state dicts of both sides that belong together, each in one pair at most."""
+    """Return the state dicts of both sides that belong together, each in one pair at most."""
     mine, its = _below(a), _below(b)
     pairs = list(_in_place(a, mine, b, its))
     for role in Role:
@@ -39,7 +39,7 @@ def pair_up(a: Side, b: Side) -> Counterparts:
 
 
 def _below(side: Side) -> list[StateDict]:
-    """Those in the part that is compared, without dicts that only hold a tensor or two around others."""
+    """Return the state dicts in the compared part, but no dicts that only hold a tensor or two around others."""
     inside = [each for each in side.checkpoint.state_dicts if each.path[: len(side.root)] == side.root]
     weights = {id(each) for each in weights_among(inside)}
     return [each for each in inside if id(each) in weights or each.role not in WEIGHTS]
@@ -61,7 +61,7 @@ def _left(
 
 
 def _by_keys(mine: list[StateDict], its: list[StateDict]) -> Iterator[tuple[StateDict, StateDict]]:
-    """The only one with the only one; of several those with most keys in common, whatever wrappers put before them."""
+    """Yield the only one with the only one; of several, those with most keys in common, whatever their wrappers."""
     if len(mine) == 1 and len(its) == 1:
         yield mine[0], its[0]
         return
@@ -108,7 +108,7 @@ class Renaming(Generic[Name]):
 def renaming(
     a: Checkpoint, left: StateDict, b: Checkpoint, state_dict: StateDict, wanted: Sequence[Tensor]
 ) -> Renaming[str]:
-    """New names for the tensors ``left`` of A among those that only B has: by the renames that repairs would make.
+    """Return new names for the tensors ``left`` of A among those that only B has, by the renames of repairs.
 
     Wrappers are taken off the keys of A; where that leads nowhere, off those of B.
     """
@@ -152,7 +152,7 @@ def _renamed(checkpoint: Checkpoint, left: StateDict, there: StateDict) -> Renam
 
 
 def _final(comparison: Comparison, key: str) -> tuple[str, bool]:
-    """The name after all steps, and whether each step that changed it was sure."""
+    """Return the name after all steps, and whether each step that changed it was sure."""
     name, sure = comparison.name_after_prefix(key), True
     for move in comparison.moves:
         new = move.change(name)

@@ -30,7 +30,7 @@ _STATISTICS = BUFFERS - {"inv_freq"}
 
 
 def summary(found: Difference) -> str:
-    """The difference in a sentence, the most telling thing first; values only where they were compared."""
+    """Return the difference in a sentence, the most telling thing first; values only where they were compared."""
     weights = [pair for pair in found.pairs if pair.weights] or list(found.pairs)
     said = _weights(found, weights)
     beside = list(_beside(found, weights))
@@ -40,7 +40,7 @@ def summary(found: Difference) -> str:
 
 
 def _weights(found: Difference, weights: Sequence[Pair]) -> str:
-    """The fate of the tensors that both have, first of all the weights."""
+    """Return what differs in the tensors that both have, above all the weights."""
     if not weights:
         return "" if found.removed or found.added else "no tensors in either"
     if found.compared:
@@ -59,7 +59,7 @@ def _weights(found: Difference, weights: Sequence[Pair]) -> str:
 
 
 def _told(found: Difference, weights: Sequence[Pair]) -> str:
-    """The same where the values are known."""
+    """Return the same where the values are known."""
     apart = [pair for pair in weights if not pair.settled or (pair.reshaped and not pair.transposed)]
     unknown = [pair for pair in apart if pair.values is None or pair.values.verdict is Verdict.NOT_COMPARED]
     unknown = [pair for pair in unknown if not pair.reshaped]
@@ -75,7 +75,7 @@ def _told(found: Difference, weights: Sequence[Pair]) -> str:
 
 
 def _same(weights: Sequence[Pair], ways: Sequence[str]) -> str:
-    """The sentence where no value changed."""
+    """Return the sentence for values that did not change."""
     verdicts = {pair.values.verdict for pair in weights if pair.values is not None}
     close = Verdict.CLOSE in verdicts
     if not ways:
@@ -85,7 +85,7 @@ def _same(weights: Sequence[Pair], ways: Sequence[str]) -> str:
 
 
 def _shape_of_change(found: Difference, weights: Sequence[Pair], changed: Sequence[Pair]) -> str:
-    """The part that changed: the head, the statistics, whole modules, everything; and whether by a low rank."""
+    """Return what changed: the head, statistics, whole modules or everything; and whether by a low rank."""
     names = [pair.name for pair in changed]
     rest = "the rest is bit-identical" if _exact(weights, changed) else "the rest is the same"
     if len(changed) < len(weights):
@@ -106,12 +106,12 @@ def _shape_of_change(found: Difference, weights: Sequence[Pair], changed: Sequen
 
 
 def _is_of_the_head(name: str) -> bool:
-    """Whether it is called so outside of any numbered block: ``h.1.mlp.c_fc`` is a part of a block."""
+    """Return whether a name is that of a head outside any numbered block: ``h.1.mlp.c_fc`` is part of a block."""
     return is_head(".".join([*takewhile(lambda part: not part.isdigit(), name.split(".")[:-1]), "weight"]))
 
 
 def _how_far(changed: Sequence[Pair]) -> str:
-    """The distance of all of them, where that could be measured."""
+    """Return the distance of all of them; "" where it could not be measured."""
     measured = [pair.values.numbers for pair in changed if pair.values is not None and pair.values.numbers is not None]
     if len(measured) < len(changed):
         return ""
@@ -129,7 +129,7 @@ def _exact(weights: Sequence[Pair], changed: Sequence[Pair]) -> bool:
 
 
 def _low_rank(found: Difference, names: Sequence[str]) -> str:
-    """A low rank is claimed only where every matrix that was looked at has one."""
+    """Return the sentence for a low rank: only where every matrix that was looked at has one, "" otherwise."""
     ranks = found.ranks
     if ranks is None or not ranks.low or ranks.full:
         return ""
@@ -145,7 +145,7 @@ def _in_attention(name: str) -> bool:
 
 
 def _ways(found: Difference, weights: Sequence[Pair]) -> list[str]:
-    """In what else than their values they differ."""
+    """Return in what they differ apart from their values."""
     ways = []
     if any(pair.renamed for pair in weights):
         ways.append("different names")
@@ -167,7 +167,7 @@ def _ways(found: Difference, weights: Sequence[Pair]) -> list[str]:
 
 
 def _beside(found: Difference, weights: Sequence[Pair]) -> Iterator[str]:
-    """The other differences, in a few words each."""
+    """Yield the other differences, in a few words each."""
     for side, singles in (("A", found.removed), ("B", found.added)):
         if singles:
             tied = {name for tie in found.ties if tie.side == side.lower() for name in tie.missing}
@@ -189,7 +189,7 @@ def _beside(found: Difference, weights: Sequence[Pair]) -> Iterator[str]:
 
 
 def _lost(singles: Sequence[Single], side: str) -> str:
-    """The number of those that the other should have, in files that were not read."""
+    """Return how many of these the other should have, in files that were not read; "" for none."""
     lost = sum([each.lost for each in singles])
     if not lost:
         return ""
@@ -202,7 +202,7 @@ def _has(count: int) -> str:
 
 
 def _where(names: Sequence[str]) -> str:
-    """The modules, when they are few; else what all have in common, or how many."""
+    """Return the modules, when they are few; else what all have in common, or how many they are."""
     modules = _modules(names)
     if len(modules) <= _NAMED:
         return listed(modules)
@@ -215,7 +215,7 @@ def _modules(names: Sequence[str]) -> list[str]:
 
 
 def _whole(every: set[str], changed: set[str]) -> list[str] | None:
-    """The outermost modules all of whose tensors changed; None where a tensor outside of them changed too."""
+    """Return the outermost modules all of whose tensors changed; None where one outside of them changed too."""
     total, apart = _counts(every), _counts(changed)
     found: dict[str, None] = {}
     for name in sorted(changed):
@@ -229,7 +229,7 @@ def _whole(every: set[str], changed: set[str]) -> list[str] | None:
 
 
 def _counts(names: set[str]) -> dict[str, int]:
-    """The number of names in each module."""
+    """Return the number of names in each module."""
     counts: dict[str, int] = {}
     for name in names:
         tokens = name.split(".")

@@ -333,7 +333,7 @@ def test_a_long_path_makes_room_for_the_facts(tmp_path):
     folder = tmp_path / "a_folder_with_a_rather_long_name" / "and_another_one_in_it"
     folder.mkdir(parents=True)
     torch.save({"weight": torch.ones(2)}, folder / "model.pt")
-    assert "model.pt · torch zip · 1.6 kB" in browse(folder / "model.pt", size=NARROW).split("\n")[0]
+    assert "model.pt · PyTorch .pt (zip)" in browse(folder / "model.pt", size=NARROW).split("\n")[0]
 
 
 def copied(app):

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ckptdoctor import formats
+from ckptdoctor.checkpoint.natural import naturally
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.examine.file import check
 from ckptdoctor.examine.paths import expand
 from ckptdoctor.findings import Severity
-from ckptdoctor.rendering.natural import naturally
 from ckptdoctor.rendering.numbers import plural
 from ckptdoctor.tui.models.history import recent
 

@@ -31,9 +31,9 @@ from ckptdoctor.checkpoint import (
     show_path,
 )
 from ckptdoctor.checkpoint.dtypes import NUMPY_BUFFERS, NUMPY_MAKERS, NUMPY_SCALARS
+from ckptdoctor.checkpoint.natural import naturally
 from ckptdoctor.facts.numpy_values import array_of
 from ckptdoctor.filters.table import Figures, Rows, Table, as_rows
-from ckptdoctor.rendering.natural import naturally
 from ckptdoctor.values.statistics import TensorValues
 
 _PLAIN = 2_000  # plain values of one level that are lines of their own before the rest is counted

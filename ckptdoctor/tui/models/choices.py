@@ -36,6 +36,7 @@ class Opinion:
 
     said: str
     look: str
+    short: str = ""  # the same on a phone
 
 
 def is_to_be_chosen_from(path: str) -> bool:
@@ -82,7 +83,7 @@ def opinion(path: str) -> Opinion:
     for severity in (Severity.ERROR, Severity.WARNING):
         if counts[severity]:
             return Opinion(plural(counts[severity], severity.value), severity.value)
-    return Opinion("✓ no problems", "success")
+    return Opinion("✓ no problems in headers", "success", "✓ headers")
 
 
 def age(seconds: float) -> str:

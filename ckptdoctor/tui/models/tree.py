@@ -247,6 +247,9 @@ class Tree:
         if len(items) > _SORTED:
             return items
         names = [item.name if isinstance(item, TreeBranch) else self.name(branch, item) for item in items]
+        # a block of one tensor is a line of its own, "12.attn.weight", and has its place among "11" and "13"
+        leads = [name.partition(".")[0] for name in names]
+        names = [lead if lead.isdecimal() else name for lead, name in zip(leads, names, strict=True)]
         return [items[place] for place in naturally(names)]
 
     def _folded(self, branch: TreeBranch, items: list[TreeItem]) -> list[TreeItem]:

@@ -20,6 +20,7 @@ from ckptdoctor.examine.offers import Offer, planned, request_of
 from ckptdoctor.findings import RepairReport
 from ckptdoctor.remote import addresses
 from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.shell import with_path
 from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import Background
@@ -87,7 +88,7 @@ class RepairScreen(Screen[str], Background):
     ) -> None:
         super().__init__()
         self.path = path
-        self.offered = offered
+        self.offered = [replace(each, why=with_path(each.why, path)) for each in offered]
         self.settings = settings or Settings()
         self.target = target or SharedTarget(self.settings, path)
         self._at = at

@@ -102,7 +102,8 @@ def _storage(tensor: Tensor) -> str:
     where = f"bytes {count(extent.offset)} + {count(extent.length)}" if extent is not None else "not in the file"
     offset = f", from element {count(tensor.offset)}" if tensor.offset else ""
     packed = ", compressed" if storage.compressed else ""
-    key = "" if storage.key == tensor.key else f"{abridged(escape(storage.key), 40)} · "
+    own = storage.key.removesuffix(tensor.key).rstrip("/")  # in a folder of shards it begins with the file
+    key = f"{abridged(escape(own), 40)} · " if own else ""
     return f"{key}{where}{offset}{packed}"
 
 

@@ -68,7 +68,8 @@ class CompareView(LineView):
         self.redraw()
         if line is not None:
             self.cursor = _place(lines, line, self.cursor)
-        if self.lines and (self.has_focus or line is None):
+        now = self.line()
+        if now is not None and (self.has_focus or line is None or now.key != line.key):
             self.selected(self.cursor)
 
     def go_to_first_difference(self) -> None:

@@ -24,7 +24,6 @@ from textual.widgets import Static
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.findings import Finding
 from ckptdoctor.look.inspector import Look, Refused, Values
-from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.rendering.contents import place
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import plural
@@ -56,7 +55,6 @@ _TALL = 20  # lines of the pane from which on what is drawn by depth has two
 _SHARE = 9  # cells of a share of the whole, and the blanks around it
 _MEASURED, _READ = 4_000, 64 << 20  # tensors and bytes of a level whose values are read when somebody looks at it
 _CONSOLE = Console(width=80)  # which rich wants to wrap a text
-_SMALL = 1 << 20  # bytes of a tensor that are read when the file is opened
 _FINDINGS = 6  # findings about something that are listed with it
 _MESSAGE = 400  # characters of the message of such a finding
 _FEW = 2  # lines of them where there is little room
@@ -124,7 +122,7 @@ class Detail(VerticalScroll):
         if branch is not None and large:
             self.query_one(ValuesPreview).prepare(opened, branch, lambda: self._ready(opened, branch))
             return
-        if not self._has_moved and not _is_small(opened, item):  # opening a file reads no more values than that
+        if not self._has_moved:  # opening a file reads no values
             return
         if isinstance(item, int):
             self.query_one(ValuesPreview).look_at(opened, item)
@@ -301,11 +299,6 @@ class Detail(VerticalScroll):
         if not room.width or facts.visual.get_height(facts.styles.get_render_rules(), room.width) != room.height:
             facts.refresh(layout=True)
         self.scroll_home(animate=False)
-
-
-def _is_small(opened: OpenedCheckpoint, item: TreeItem) -> bool:
-    """Whether it is a tensor whose values are read in no time, from a file on this machine."""
-    return isinstance(item, int) and opened.table.nbytes[item] <= _SMALL and not is_address(opened.path)
 
 
 class PreviewMap(Heatmap):

@@ -43,6 +43,7 @@ class LineView(ScrollView, Background, can_focus=True):
         "line--plain",
         "line--level",
         "line--dim",
+        "line--dim-cursor",
         "line--accent",
         "line--error",
         "line--warning",
@@ -98,7 +99,10 @@ class LineView(ScrollView, Background, can_focus=True):
         style = Style(bgcolor=self.get_component_rich_style(look).bgcolor)
         if self.app.no_color:
             style = Style(reverse=self.has_focus, underline=not self.has_focus)
-        return Strip([Segment(text, style if own is None else own + style) for text, own, _ in strip], width)
+        # what is dim on the background could not be read on the cursor's
+        dim, readable = self.look("dim"), self.look("dim-cursor")
+        styles = [style if own is None else (readable if own == dim else own) + style for _, own, _ in strip]
+        return Strip([Segment(text, each) for (text, _, _), each in zip(strip, styles, strict=True)], width)
 
     def _drawn(self, number: int, width: int) -> Strip:
         strip = self._strips.get((number, width))

@@ -179,7 +179,10 @@ class RepairScreen(Screen[str], Background):
     def _show_nothing(self) -> None:
         any_at_all = any(offer.safety is not None for offer in self.offered)
         text = "Choose a repair with the space bar." if any_at_all else "There is no repair for what was found."
-        self.query_one(PlanView).show([PlanRow("note", text)])
+        # what to do instead has more room here than in the list
+        instead = [] if any_at_all else [escape(f"{each.code} {each.name}: {each.why}") for each in self.offered]
+        shown = [PlanRow("note", text), *[PlanRow("plain", line) for each in instead for line in ("", each)]]
+        self.query_one(PlanView).show(shown)
         self.query_one("#plan").border_subtitle = ""
         self._say("")
 

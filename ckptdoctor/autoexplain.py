@@ -145,12 +145,16 @@ def _width() -> int:
 
 
 def _files(error: BaseException) -> list[str]:
-    """Return files that exist and that a frame of the traceback names, from the innermost frame that names any."""
+    """Return files that exist and that a frame of the traceback names, from the innermost frame that names any.
+
+    Where none does, those that the command line names: ``torch.load(sys.argv[1])`` leaves no other trace of its path.
+    """
     for frame in reversed([*_frames(error)]):
         found = list(dict.fromkeys(path for path in _named(frame) if os.path.isfile(path)))
         if found:
             return found
-    return []
+    typed = [word.partition("=")[2] or word for word in sys.argv[1:] if type(word) is str]
+    return [path for path in dict.fromkeys(typed) if _is_named_like_one(path) and os.path.isfile(path)]
 
 
 def _is_of_a_loader(error: BaseException) -> bool:

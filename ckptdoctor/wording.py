@@ -42,6 +42,18 @@ def percent(
     return f"{min(max(share, 0.1), 99.9):.1f} %" if rounded is None else f"{rounded(share)} %"
 
 
+_FORMATS = {
+    "torch zip": "PyTorch .pt (zip)",
+    "torch legacy": "PyTorch .pt (before 1.6)",
+    "torch tar": "PyTorch .pt (tar)",
+}
+
+
+def format_name(identifier: str) -> str:
+    """Return how people call a format: ``PyTorch .pt (zip)``. JSON says the identifier itself, ``torch zip``."""
+    return _FORMATS.get(identifier, identifier)
+
+
 def span(first: int, last: int) -> str:
     """Return neighbours among numbers, both ends included: ``0..22``; the number where it is one."""
     return str(first) if first == last else f"{first}..{last}"

@@ -82,13 +82,12 @@ def test_the_file_is_found_where_the_script_names_it(folder, code):
 
 
 def test_the_run_module_does_it_for_scripts_that_do_not_ask_for_it(folder):
-    """Their arguments are theirs, and the traceback begins in the script."""
-    code = "import sys\nassert sys.argv[1:] == ['-x', '1'] and __name__ == '__main__'\n" + LOAD.format(
-        path="page.safetensors"
-    )
-    told, status = died(folder, code, "-x", "1", through=("-m", "ckptdoctor.run"))
+    """Their arguments are theirs, and name the file where nothing else does; the traceback begins in the script."""
+    code = "import sys\nassert sys.argv[1] == '-x' and __name__ == '__main__'\n"
+    code += LOAD.replace("{path!r}", "sys.argv[2]")
+    told, status = died(folder, code, "-x", "page.safetensors", through=("-m", "ckptdoctor.run"))
     assert status == 1 and told.splitlines()[1].startswith('  File "script.py", line 4'), told
-    assert "\nckptdoctor: F0" in told
+    assert "\nckptdoctor: F0" in told and "page.safetensors" in told.partition("\nckptdoctor: ")[2]
 
 
 @pytest.mark.parametrize(

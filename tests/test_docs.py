@@ -23,6 +23,7 @@ from ckptdoctor.formats import registry
 from ckptdoctor.rendering import sarif
 from ckptdoctor.rules import framework
 from ckptdoctor.rules.registry import all_rules
+from ckptdoctor.wording import format_name
 from tests.trainer.forks import Forked, fork_ranks
 from tools import docs, readme
 from tools.pages import commands, examples, links, manual, marking, messages, rules
@@ -207,7 +208,7 @@ def test_the_manual_page_is_up_to_date():
 
 def test_every_format_is_documented():
     """What reports call each format is on the page of formats."""
-    names = {module.NAME for module in (*registry.built_in(), *registry.folder_formats())}
+    names = {format_name(module.NAME) for module in (*registry.built_in(), *registry.folder_formats())}
     assert {name for name in names if f"| {name} |" not in PAGES["docs/formats.md"]} == set()
 
 

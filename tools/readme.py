@@ -24,6 +24,7 @@ from ckptdoctor.cli.main import cli  # noqa: E402
 from ckptdoctor.formats import registry  # noqa: E402
 from ckptdoctor.rules.registry import find_rule  # noqa: E402
 from ckptdoctor.runs.validity import FAULTS  # noqa: E402
+from ckptdoctor.wording import format_name  # noqa: E402
 from tools.pages import examples, manual, messages, rules  # noqa: E402
 
 README = ROOT / "README.md"
@@ -42,10 +43,10 @@ def statuses() -> str:
 
 def formats() -> str:
     """What reports call the formats, and what each of them is: the first sentence of its module."""
-    rows = [
-        f"| {module.NAME} | {' '.join((inspect.getdoc(module) or '').split(chr(10))[0].split()).replace('``', '`')} |"
-        for module in (*registry.built_in(), *registry.folder_formats())
-    ]
+    rows = []
+    for module in (*registry.built_in(), *registry.folder_formats()):
+        sentence = " ".join((inspect.getdoc(module) or "").split("\n")[0].split()).replace("``", "`")
+        rows.append(f"| {format_name(module.NAME)} | {sentence} |")
     return "\n".join(["| in reports | what it is |", "|---|---|", *rows])
 
 

@@ -72,10 +72,10 @@ def command(
     DAMAGED are what was saved; without a checksum, both files must agree in every other tensor to count as copies of
     one save, and anything else needs --unsafe-fixes.
 
-    What OTHER does not have is healed where the checksum of a tensor of a torch zip shows which one bit was flipped,
-    and other damage would look the same in less than 1 of 10,000 cases, or a seal or a published SHA-256 agrees.
-    Without --from that is all that is done; ckptdoctor salvage recovers what is intact. The output is verified before
-    it gets its name, and the original is never touched.
+    What OTHER does not have is healed where the checksum of a tensor in a PyTorch .pt (zip) file shows which one bit
+    was flipped, and other damage would look the same in less than 1 of 10,000 cases, or a seal or a published SHA-256
+    agrees. Without --from that is all that is done; ckptdoctor salvage recovers what is intact. The output is verified
+    before it gets its name, and the original is never touched.
 
     Exit status: 0 nothing is damaged any more, 1 something was refused or is still damaged, 2 invalid usage or an
     unreadable path.

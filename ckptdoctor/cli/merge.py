@@ -8,6 +8,7 @@ import os
 import click
 
 from ckptdoctor.checkpoint.missing import missing
+from ckptdoctor.checkpoint.natural import in_order
 from ckptdoctor.cli.command import Command
 from ckptdoctor.cli.convert import carried_out, shard_size_of
 from ckptdoctor.cli.exit_status import ExitStatus
@@ -89,7 +90,7 @@ def _files(paths: tuple[str, ...]) -> list[str]:
     """Return the files that the paths and patterns name, each once."""
     found: list[str] = []
     for path in paths:
-        matches = [path] if os.path.exists(path) else sorted(glob.glob(path, recursive=True))
+        matches = [path] if os.path.exists(path) else in_order(glob.glob(path, recursive=True))
         if not matches:
             raise missing(path)
         found += matches

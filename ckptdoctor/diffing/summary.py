@@ -70,7 +70,7 @@ def _told(found: Difference, weights: Sequence[Pair]) -> str:
         text = f"{len(unknown):,} of {plural(len(weights), 'tensor')} could not be compared"
         changed = len(apart) - len(unknown)
         return f"{text}, {changed:,} changed" if changed else text
-    tail = f" ({listed(ways)} as well)" if ways else ""
+    tail = f"; {listed(ways)} as well" if ways else ""
     return f"{_shape_of_change(found, weights, apart)}{tail}"
 
 

@@ -247,7 +247,7 @@ def unread(values: Values | None, *, interrupted: bool = False, checked: bool = 
         return
     if not values.complete:
         yield Skipped("the rest of the values" if checked else "the rest of the checksums and values", "interrupted")
-    reasons = Counter([each.reason for each in values.skipped])
+    reasons = Counter([_without_storage(each.reason) for each in values.skipped])
     for reason, count in reasons.most_common(_REASONS):
         yield Skipped(f"the values of {plural(count, 'tensor')}", reason.rstrip("."))
     rest = sum(reasons.values()) - sum(count for _, count in reasons.most_common(_REASONS))
@@ -321,3 +321,9 @@ class Overheard:
         """Return the digest, or None where nobody asked for it or the tensor was not heard to its end."""
         key = tensor.storage.key if tensor.storage is not None else ""
         return self._digests[key].digest() if key in self._over and key in self._digests else None
+
+
+def _without_storage(reason: str) -> str:
+    """Return a reason that holds for many tensors without the one storage that it names."""
+    cut = reason.startswith("The bytes of storage ") and reason.endswith(" are not all in the file.")
+    return "not all of their bytes are in the file" if cut else reason

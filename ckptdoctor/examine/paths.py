@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import FileSource, process
+from ckptdoctor.checkpoint.natural import in_order
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.findings import Leftover
 from ckptdoctor.remote.addresses import is_address
@@ -31,7 +32,7 @@ _ONE_FILE = "Hugging Face model folder"
 
 
 def expand(patterns: Iterable[str]) -> list[str]:
-    """Return the files to examine, each once, in the order asked for; directories give theirs sorted by name.
+    """Return the files to examine, each once, in the order asked for; directories give theirs in natural order.
 
     A path that exists is taken as it is, whatever its name. A directory is searched with everything below it,
     except hidden files and directories, and without following symbolic links to directories; a folder that is one
@@ -68,7 +69,7 @@ def left_in(patterns: Iterable[str]) -> list[Leftover]:
     found: dict[str, Leftover] = {}
     for pattern in searched:
         for folder, folders, _ in os.walk(pattern):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            folders[:] = in_order(name for name in folders if not name.startswith("."))
             found |= {path: Leftover(path, size_of(path)) for path in leftovers(folder)}
     return list(found.values())
 
@@ -106,7 +107,7 @@ def _is_meant(pattern: str) -> bool:
 def _matching(pattern: str) -> Iterator[str]:
     from glob import glob
 
-    matches = sorted(glob(pattern, recursive=True))
+    matches = in_order(glob(pattern, recursive=True))
     if not matches:
         yield pattern
     for path in matches:
@@ -120,8 +121,8 @@ def _below(directory: str) -> Iterator[str]:
             folders.clear()
             yield folder
             continue
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(files):
+        folders[:] = in_order(name for name in folders if not name.startswith("."))
+        for name in in_order(files):
             path = os.path.join(folder, name)
             meant = _has_suffix(name) or os.path.splitext(name)[1].lower() in _PICKLES
             if not name.startswith(".") and os.path.isfile(path) and (meant or _begins_like_one(path)):

@@ -180,7 +180,10 @@ def _name(path: KeyPath) -> str:
 
 def _twins(tensors: Sequence[Tensor], keys: Sequence[str | None]) -> list[tuple[int, ...]]:
     """Return rows of tensors that are the same view of the same storage (``keys``), in groups of two or more."""
-    if len(set(keys)) == len(keys):
+    different: set[str | None] = set()
+    for start in range(0, len(keys), _BLOCK):  # all at once would keep the screen waiting
+        different.update(keys[start : start + _BLOCK])
+    if len(different) == len(keys):
         return []
     return [tuple(rows) for rows in _grouped(tensors, _on_one_storage(keys)).values() if len(rows) > 1]
 

@@ -27,7 +27,7 @@ from ckptdoctor.formats.registry import FOREIGN, built_in, folder_formats, forma
 from ckptdoctor.inplace.names import interrupted, undo_command
 from ckptdoctor.noun import replace
 from ckptdoctor.remote.addresses import is_address
-from ckptdoctor.wording import listed, plural
+from ckptdoctor.wording import format_name, listed, plural
 
 if TYPE_CHECKING:  # writing is not needed to read
     from ckptdoctor.edits.applied.wanted import Wanted
@@ -267,7 +267,9 @@ def _unreadable(container: Container) -> CkptDoctorError:
             return NotACheckpointError(f"{container.path} {told.removeprefix('It ')}")
         return NotACheckpointError(f"{container.path}: {told[0].lower()}{told[1:]}")
     article = "an" if container.format[:1].lower() in "aeiou" else "a"
-    return NotACheckpointError(f"{container.path} is {article} {container.format}. {container.guidance}".rstrip())
+    return NotACheckpointError(
+        f"{container.path} is {article} {format_name(container.format)}. {container.guidance}".rstrip()
+    )
 
 
 def require_own(container: Container) -> None:
@@ -299,8 +301,10 @@ def salvage(source: Source, container: Container) -> Checkpoint:
     what_is_left = getattr(format_named(container.format), "salvage", None) if container.format in _WRITTEN else None
     if what_is_left is None:
         article = "an" if container.format[:1].lower() in "aeiou" else "a"
-        kind = f"{article} {container.format}" if container.format else "not in a known format"
-        raise NotACheckpointError(f"{container.path} is {kind}: only {listed(_WRITTEN)} files can be salvaged.")
+        kind = f"{article} {format_name(container.format)}" if container.format else "not in a known format"
+        raise NotACheckpointError(
+            f"{container.path} is {kind}: only {listed(list(map(format_name, _WRITTEN)))} files can be salvaged."
+        )
     checkpoint: Checkpoint = what_is_left(source, container)
     return replace(checkpoint, size=container.size, identity=source.identity, container=container)
 

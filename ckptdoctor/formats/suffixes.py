@@ -8,7 +8,7 @@ from shlex import quote
 
 from ckptdoctor.checkpoint import Container, Note, NoteKind
 from ckptdoctor.errors import UsageError
-from ckptdoctor.wording import did_you_mean
+from ckptdoctor.wording import did_you_mean, format_name
 
 # suffixes of files that are written for torch, and those by which programs choose torch or safetensors
 TORCH_OUTPUTS = (".pt", ".pth", ".ckpt", ".bin")
@@ -49,7 +49,7 @@ def suffix_notes(container: Container) -> tuple[Note, ...]:
     fitting = _fitting(container, suffix)
     if not fitting:
         return ()
-    message = f"the suffix is {suffix}, but the contents are {container.format}, which fits {fitting}"
+    message = f"the suffix is {suffix}, but the contents are {format_name(container.format)}, which fits {fitting}"
     return (Note(NoteKind.WRONG_SUFFIX, message),)
 
 
@@ -122,8 +122,8 @@ def require_own_format(command: str, path: str, output: str | None, own: str) ->
         return
     kept = stem + (".safetensors" if own == SINGLE else ".pt")
     raise UsageError(
-        f"{output}: {command} keeps the format of {path}, which is {own}, but {suffix} asks for {wanted}. Use "
-        f"-o {quote(kept)}, and afterwards: ckptdoctor convert {quote(kept)} {quote(output)}"
+        f"{output}: {command} keeps the format of {path}, which is {format_name(own)}, but {suffix} asks for "
+        f"{format_name(wanted)}. Use -o {quote(kept)}, and afterwards: ckptdoctor convert {quote(kept)} {quote(output)}"
     )
 
 

@@ -8,6 +8,7 @@ from shlex import quote
 
 from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.wording import format_name
 
 
 def refused(path: str, name: str) -> RefusedError:
@@ -33,7 +34,7 @@ def refusal(checkpoint: Checkpoint, command: str | None = None) -> RefusedError:
     if len(files) == 1 and files[0].endswith(_WHOLE):
         file = os.path.join(path, os.path.relpath(files[0], path))
         return RefusedError(f"{path} is a folder whose tensors are all in one file. Name that file: {quote(file)}")
-    kind = "a folder of several files" if len(files) > 1 else f"a folder ({checkpoint.format})"
+    kind = "a folder of several files" if len(files) > 1 else f"a folder ({format_name(checkpoint.format)})"
     if command is not None:
         told = f"{path} is {kind}, which is not repaired in place. This writes a repaired one:"
         return RefusedError(f"{told}\n  {command}")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ckptdoctor.checkpoint import Container, Source
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.pickles.weights_only import judged
+from ckptdoctor.wording import format_name
 
 _PICKLES = 5  # at the beginning of a file from before torch 1.6
 
@@ -28,7 +29,7 @@ def refusal(source: Source, container: Container, allowed: Allowed) -> str:
             return _of_stream(read_stream(source).data, allowed)
     except CkptDoctorError as error:
         return error.message
-    return f"it is a {container.format}"
+    return f"it is a {format_name(container.format)}"
 
 
 def _of_stream(data: bytes, allowed: Allowed) -> str:

@@ -35,7 +35,7 @@ from ckptdoctor.grafting.recipe import Healed, grafted, write
 from ckptdoctor.grafting.request import GraftRequest, output_of
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.values.diff_bytes import same_bytes
-from ckptdoctor.wording import and_so_on, first_few, listed, plural
+from ckptdoctor.wording import and_so_on, first_few, format_name, listed, plural
 from ckptdoctor.writing.target import resolve
 
 _NAMED = 3  # tensors that a message names
@@ -127,12 +127,14 @@ def _damaged(stack: ExitStack, request: GraftRequest) -> _Opened:
     except DamagedError as error:
         raise RefusedError("\n".join([error.message, *_two_commands(request)])) from error
     except NotACheckpointError as error:
-        known = listed(_WRITTEN)
+        known = listed(list(map(format_name, _WRITTEN)))
         raise NotACheckpointError(f"{error.message} Only {known} files can be repaired by graft.") from error
     require_own_values(checkpoint)
     if checkpoint.format not in _WRITTEN:
-        known = listed(_WRITTEN)
-        raise RefusedError(f"{path} is a {checkpoint.format}: only {known} files can be repaired in place.")
+        known = listed(list(map(format_name, _WRITTEN)))
+        raise RefusedError(
+            f"{path} is a {format_name(checkpoint.format)}: only {known} files can be repaired in place."
+        )
     require_own_format("graft", path, request.output, checkpoint.format)
     return _Opened(path, source, container, checkpoint, _root(checkpoint, request.root))
 

@@ -25,7 +25,7 @@ from ckptdoctor.checkpoint import (
 )
 from ckptdoctor.checkpoint.changed_trees import nodes_below
 from ckptdoctor.errors import CkptDoctorError, WriteError
-from ckptdoctor.wording import plural
+from ckptdoctor.wording import format_name, plural
 
 # what must agree of two tensors, with the word for it; storages and parts are compared on their own
 _OF_TENSORS = (
@@ -42,7 +42,7 @@ def first_difference(wanted: Checkpoint, got: Checkpoint) -> str | None:
     globals, notes, places of bytes) is not compared.
     """
     if wanted.format != got.format:
-        return f"it is a {got.format} file instead of {wanted.format}"
+        return f"it is a {format_name(got.format)} file instead of {format_name(wanted.format)}"
     if wanted.metadata != got.metadata:
         return "its metadata differs"
     ties = _Ties()

@@ -31,7 +31,7 @@ from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import amount, count, plain, plural, shape, size
 from ckptdoctor.rendering.summary import Summary, stored_bytes, summarise
 from ckptdoctor.rendering.wrapping import abridged, columns, joined
-from ckptdoctor.wording import and_more
+from ckptdoctor.wording import and_more, format_name
 
 _NAMED_DTYPES = 3  # dtypes or devices named in the header before the rest is counted
 _OTHERS = 8  # other contents named before the rest is counted
@@ -44,7 +44,7 @@ def header(report: FileReport) -> list[str]:
     """Return the pieces of the first line: path, container, size, then tensors, parameters, dtypes and devices."""
     pieces = [escape(report.path)]
     if report.container is not None:
-        pieces += [escape(report.container.format) or "unknown contents", size(report.container.size)]
+        pieces += [escape(format_name(report.container.format)) or "unknown contents", size(report.container.size)]
     if report.checkpoint is not None:
         pieces += _figures(summarise(report.checkpoint))
     return pieces
@@ -52,7 +52,7 @@ def header(report: FileReport) -> list[str]:
 
 def heading(checkpoint: Checkpoint, width: int | None = None, of: int | None = None) -> list[str]:
     """Return the first line of a checkpoint that was opened without a report. ``of``: so many tensors were filtered."""
-    pieces = [escape(checkpoint.path), escape(checkpoint.format), size(checkpoint.size)]
+    pieces = [escape(checkpoint.path), escape(format_name(checkpoint.format)), size(checkpoint.size)]
     return joined([*pieces, *_figures(summarise(checkpoint), of)], width)
 
 

@@ -13,7 +13,7 @@ from ckptdoctor.rendering.json import SCHEMA, dump
 from ckptdoctor.rendering.numbers import plural, size
 from ckptdoctor.rendering.paint import Paint
 from ckptdoctor.rendering.wrapping import abridged, wrapped
-from ckptdoctor.wording import and_more, first_few
+from ckptdoctor.wording import and_more, first_few, format_name
 
 _LISTED = 6  # names that a line shows
 _NAME = 60  # characters of each
@@ -33,7 +33,7 @@ def refused(message: str, paint: Paint | None = None) -> str:
 def _lines(report: ConvertReport, paint: Paint, width: int | None) -> Iterator[str]:
     source = report.sources[0] if len(report.sources) == 1 else plural(len(report.sources), "file")
     amount = f"{plural(report.tensors, 'tensor')}, {size(report.nbytes)}"
-    yield f"{escape(source)} · {report.source_format} → {report.format} · {amount}"
+    yield f"{escape(source)} · {format_name(report.source_format)} → {format_name(report.format)} · {amount}"
     yield from rows(report, width)
     kept = "the original was replaced" if report.replaces_original else "the original is untouched"
     files = f" ({plural(len(report.files), 'file')})" if len(report.files) > 1 else ""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, nan
 
+from ckptdoctor.checkpoint.natural import naturally
 from ckptdoctor.differences import Difference, Numbers, Pair, Verdict
-from ckptdoctor.rendering.natural import naturally
 
 _LAYERED = re.compile(r"(.*?(?:^|\.))(\d{1,9})\.(.+)", re.ASCII)
 _FEWEST = 4  # layers that are worth a picture

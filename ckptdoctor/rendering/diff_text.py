@@ -17,7 +17,7 @@ from ckptdoctor.rendering.markdown import code, plain, table
 from ckptdoctor.rendering.numbers import count, plural, size
 from ckptdoctor.rendering.paint import Paint
 from ckptdoctor.rendering.wrapping import abridged, columns, wrapped
-from ckptdoctor.wording import beyond
+from ckptdoctor.wording import beyond, format_name
 
 _MODULE = 36  # characters of a module in the table
 _ODD = 8  # tensors with NaN on one side that are named
@@ -188,4 +188,4 @@ def _markdown_lines(found: Difference, every: bool) -> Iterator[str]:
 
 def _side_row(name: str, side: Side) -> tuple[str, ...]:
     place = f"{side.path} ({show_path(side.root)})" if side.root else side.path
-    return name, code(escape(place)), plain(escape(side.checkpoint.format)), size(side.checkpoint.size)
+    return name, code(escape(place)), plain(escape(format_name(side.checkpoint.format))), size(side.checkpoint.size)

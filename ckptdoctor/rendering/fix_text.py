@@ -17,7 +17,7 @@ from ckptdoctor.rendering.numbers import plural, size
 from ckptdoctor.rendering.paint import Paint
 from ckptdoctor.rendering.shell import fix_command, quote
 from ckptdoctor.rendering.wrapping import abridged, wrapped
-from ckptdoctor.wording import and_more, beyond, span
+from ckptdoctor.wording import and_more, beyond, format_name, span
 
 _NAMES = 90  # characters of what stands on either side of an arrow
 _LISTED = 12  # names that --diff lists one by one
@@ -51,7 +51,7 @@ def _outcome(report: RepairReport, paint: Paint, width: int | None) -> Iterator[
     if report.steps:
         yield from _plan(report, paint, width)
     if report.converts is not None:
-        yield f"{paint.strong('convert')} · {report.format} → {report.converts}"
+        yield f"{paint.strong('convert')} · {format_name(report.format)} → {format_name(report.converts)}"
     if report.conversion is not None:
         yield from conversion.rows(report.conversion, width)
     if report.proof is None:
@@ -88,7 +88,7 @@ def _left_alone(done: InPlace) -> Iterator[str]:
 def _undone(report: RepairReport) -> str:
     if report.next is None or report.next.loader is not Loader.CONVERT:
         return "nothing to repair"
-    return f"neither torch.load nor safetensors loads this {report.format} as it is: convert it"
+    return f"neither torch.load nor safetensors loads this {format_name(report.format)} as it is: convert it"
 
 
 def _next(report: RepairReport, paint: Paint, width: int | None) -> Iterator[str]:
@@ -333,7 +333,7 @@ def _difference(report: RepairReport, paint: Paint) -> Iterator[str]:
     yield f"--- {escape(quote(report.path))}"
     yield f"+++ {escape(quote(report.output))}"
     if report.converts is not None:
-        yield f"@@ {report.format} → {report.converts} @@"
+        yield f"@@ {format_name(report.format)} → {format_name(report.converts)} @@"
     for step in report.steps:
         for change in step.changes:
             place = f" · {_shown(show_path(change.place))}" if change.place else ""

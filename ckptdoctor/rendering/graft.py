@@ -12,7 +12,7 @@ from ckptdoctor.rendering.json import SCHEMA, dump
 from ckptdoctor.rendering.numbers import plural, shape, size
 from ckptdoctor.rendering.paint import Paint
 from ckptdoctor.rendering.wrapping import abridged, wrapped
-from ckptdoctor.wording import and_more, beyond
+from ckptdoctor.wording import and_more, beyond, format_name
 
 _LISTED = 20  # tensors that are named one by one
 _NAMED = 3  # tensors that a sentence names
@@ -37,7 +37,7 @@ def outcome(report: GraftReport, paint: Paint | None = None, width: int | None =
 def _planned(report: GraftReport, paint: Paint, width: int | None) -> Iterator[str]:
     named = [[each.path for each in every] for every in (report.grafted, report.healed, report.left)]
     count = len(set().union(*named))
-    yield f"{escape(report.path)} · {report.format} · {_chosen(report, count)}"
+    yield f"{escape(report.path)} · {format_name(report.format)} · {_chosen(report, count)}"
     if report.donor is not None:
         yield from wrapped(f"  alike     {_likeness(report, report.donor)}", width, "", "            ")
     if report.grafted:

@@ -13,7 +13,7 @@ from ckptdoctor.rendering.json import SCHEMA, dump
 from ckptdoctor.rendering.numbers import plural, shape, size
 from ckptdoctor.rendering.paint import Paint
 from ckptdoctor.rendering.wrapping import abridged
-from ckptdoctor.wording import beyond, percent
+from ckptdoctor.wording import beyond, format_name, percent
 
 _ALL = "; --format json lists them all"
 _LISTED = 20  # tensors that are named one by one
@@ -67,7 +67,7 @@ def _entry(lost: LostTensor) -> dict[str, object]:
 
 
 def _lines(report: SalvageReport, paint: Paint) -> Iterator[str]:
-    yield f"{escape(report.path)} · {report.format} · {_whole(report)}"
+    yield f"{escape(report.path)} · {format_name(report.format)} · {_whole(report)}"
     yield f"  recovered  {plural(report.recovered, 'tensor')}   {size(report.recovered_bytes)}   {vouched(report)}"
     useless = [each for each in report.lost if each.share == 1]
     gone = [each for each in report.lost if not each.share]

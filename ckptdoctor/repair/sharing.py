@@ -12,6 +12,7 @@ from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.edits import Clone, Drop, Edit, SetMetadata, Tie
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.names import EMBEDDING
+from ckptdoctor.wording import format_name
 
 _SAFETENSORS, _TORCH = "safetensors", ("torch zip", "torch legacy")
 _MOST = 256  # names of one matrix, or names that a file notes
@@ -42,7 +43,7 @@ def tie_edits(checkpoint: Checkpoint) -> list[Edit]:
     where there is one. Raises RefusedError for formats in which that cannot be.
     """
     if checkpoint.format != _SAFETENSORS and checkpoint.format not in _TORCH:
-        raise RefusedError(f"In a {checkpoint.format} file tensors cannot be tied; convert it first.")
+        raise RefusedError(f"In a {format_name(checkpoint.format)} file tensors cannot be tied; convert it first.")
     groups = [group for state_dict in _weights(checkpoint) for group in twins(checkpoint, state_dict.tensors)]
     if not groups:
         return []

@@ -27,7 +27,7 @@ from ckptdoctor.noun import field, noun, replace
 from ckptdoctor.prove.same_contents import require_right
 from ckptdoctor.repair.repair import repair, verify
 from ckptdoctor.salvaging.checkpoint import Salvage, beside, plan_salvage
-from ckptdoctor.wording import and_more, plural
+from ckptdoctor.wording import and_more, format_name, plural
 from ckptdoctor.writing import Literal, Part, Recipe
 from ckptdoctor.writing.folder import publish_folder
 
@@ -133,7 +133,7 @@ def _weights(path: str) -> Weights:
         container = formats.examine(folder)
         weights = weights_in(folder)
     if container.format not in (sharded.NAME, model_folder.NAME) or weights is None:
-        kind = f"is a {container.format}" if container.format else "is not a sharded checkpoint"
+        kind = f"is a {format_name(container.format)}" if container.format else "is not a sharded checkpoint"
         named = "" if container.format else container.guidance
         raise NotACheckpointError(
             f"{path} {kind}, and only folders of shards can be salvaged. {named or 'Name one of its files.'}"

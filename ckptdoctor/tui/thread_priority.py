@@ -1,7 +1,7 @@
 """The screen comes before the threads that read and examine.
 
 Python runs one thread at a time, and a thread that computes gives way only when another one has asked for so long.
-The screen asks for hardly any time, and is asked for more than it needs to answer a key, so that it answers in one go.
+The screen asks for hardly any time; while it answers a key it is asked for more, so that it does so in few goes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_WAITING = 0.0005  # seconds that the screen waits for a thread that computes; Python's own 5 ms add up to a felt delay
-_DRAWING = 0.02  # seconds that such a thread waits for the screen, and the screen when it had to wait in between
+_WAITING = 0.0002  # seconds that the screen waits for a thread that computes; Python's own 5 ms add up to a felt delay
+# seconds that such a thread waits for the screen; but the screen as well, whenever it had to wait in between, and the
+# threads between it and the terminal: 20 ms added up to keys that took 80, when a key was answered in several goes
+_DRAWING = 0.002
 _THREADS = 8  # more than the browser has work for at a time
 _UNASKED = 0.005  # seconds in which the screen, while it has things to do, does not look for news: that gives way too
 

@@ -24,7 +24,7 @@ def test_a_conversion_says_what_was_written_proven_and_is_next(tmp_path: Path):
     status, out, _ = run("convert", "model.pt", "model.safetensors", cwd=tmp_path)
     assert status == 0
     lines = out.splitlines()
-    assert lines[0] == "model.pt · torch zip → safetensors · 2 tensors, 36 bytes"
+    assert lines[0] == "model.pt · PyTorch .pt (zip) → safetensors · 2 tensors, 36 bytes"
     assert lines[1].split() == ["took", "state_dict"]
     assert lines[2].split() == ["kept", "epoch", "in", "model.extra.json"]
     assert lines[3].split() == ["left", "out", "_metadata", "(the", "versions", "of", "modules)"]
@@ -90,7 +90,7 @@ def test_a_folder_for_many_processes(tmp_path: Path):
     status, out, _ = run("convert", "model.pt", "out", "--to", "dcp", cwd=tmp_path)
     assert status == 0
     lines = out.splitlines()
-    assert lines[0] == "model.pt · torch zip → torch distributed checkpoint · 1 tensor, 8 bytes"
+    assert lines[0] == "model.pt · PyTorch .pt (zip) → torch distributed checkpoint · 1 tensor, 8 bytes"
     assert lines[-1] == 'next · torch.distributed.checkpoint.load(state_dict, checkpoint_id="out")'
     assert run("convert", "out", "weights.model", "--to", "safetensors", cwd=tmp_path)[0] == 0
     assert run("convert", "out", "weights.old", "--to", "torch", cwd=tmp_path)[0] == 0

@@ -56,7 +56,7 @@ def test_the_status_says_whether_they_differ(shelf, other, options, status):
 def test_the_screen(shelf):
     """The sentence comes first, then what is the same and what is not."""
     text = run_here("diff", "a.pt", "head.pt", "--values", cwd=shelf).stdout.decode()
-    assert text.startswith("A  a.pt · torch zip") and "\nB  head.pt · torch zip" in text
+    assert text.startswith("A  a.pt · PyTorch .pt (zip)") and "\nB  head.pt · PyTorch .pt (zip)" in text
     assert "\nidentical except for the head (fc)\n" in text
     assert "4 tensors  equal, bit for bit" in text and "1 tensor  fc.weight" in text
     assert "Compared headers and values" in text

@@ -121,7 +121,7 @@ def test_an_output_that_exists_is_replaced_only_by_force(tmp_path: Path):
 def test_the_report_says_what_it_becomes(tmp_path: Path):
     """Before it is written, and as JSON."""
     torch.save(weights(), tmp_path / "x.pt")
-    assert "torch zip → safetensors" in fix(tmp_path, "x.pt", "-o", "y.safetensors", "--diff")[1]
+    assert "PyTorch .pt (zip) → safetensors" in fix(tmp_path, "x.pt", "-o", "y.safetensors", "--diff")[1]
     assert names(tmp_path) == ["x.pt"]
     said = json.loads(fix(tmp_path, "x.pt", "-o", "y.safetensors", "--format", "json")[1])
     assert (said["status"], said["converts"], said["loads"]) == ("repaired", "safetensors", True)

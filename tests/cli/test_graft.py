@@ -43,7 +43,7 @@ def test_what_is_taken_and_why_is_said(copies):
     done = commands.run("graft", "bad.pt", "--from", "whole.pt", cwd=copies)
     text = done.stdout.decode()
     assert done.returncode == 0 and not done.stderr
-    assert text.startswith("bad.pt · torch zip · 1 of 4 tensors is damaged\n")
+    assert text.startswith("bad.pt · PyTorch .pt (zip) · 1 of 4 tensors is damaged\n")
     assert text.index("the copies agree in all 3 other tensors that both have") < text.index("wrote bad.grafted.pt")
     assert "does not match its checksum" in text and "match the checksum of the original save" in text
     assert "every other byte as it was\n" in text

@@ -10,7 +10,7 @@ from tests.commands import run_here
 def test_the_tree(shelf):
     """show prints the header, the modules with their sums, and everything else in place."""
     text = run_here("show", "training.pt", cwd=shelf).stdout.decode()
-    assert text.startswith("training.pt · torch zip · ")
+    assert text.startswith("training.pt · PyTorch .pt (zip) · ")
     for piece in ("epoch 41", "state_dict/module.fc", "[2, 3]", "cuda:1", "argparse.Namespace", "lr 0.1"):
         assert piece in text
 
@@ -34,7 +34,7 @@ def test_a_root_that_is_no_level_is_one_line(tmp_path, root, line, contents):
     """A value, nothing at all, or a tensor: as it stands in the tree of the whole."""
     torch.save({"epoch": 41, "scheduler": None, "state_dict": {"module.fc.bias": torch.ones(2)}}, tmp_path / "t.pt")
     first, second, *rest = run_here("show", "t.pt", "--root", root, cwd=tmp_path).stdout.decode().splitlines()
-    assert first.startswith("t.pt · torch zip") and second.startswith(line) and not rest
+    assert first.startswith("t.pt · PyTorch .pt (zip)") and second.startswith(line) and not rest
     document = json.loads(run_here("show", "t.pt", "--root", root, "--format", "json", cwd=tmp_path).stdout)
     assert document["contents"] == contents
 

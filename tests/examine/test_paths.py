@@ -61,6 +61,16 @@ def test_globs(tree):
     assert "runs/deep/er/c.bin" in examined("runs/**/*.bin")
 
 
+def test_numbers_in_names_are_in_their_order(tree):
+    """Epoch 2 comes before epoch 10, in a folder, below it and of a pattern."""
+    wanted = [f"steps/{name}" for name in ("e_2.pt", "e_10.pt", "s9/m.pt", "s10/m.pt")]
+    for name in wanted:
+        os.makedirs(os.path.dirname(name), exist_ok=True)
+        open(name, "wb").close()
+    assert examined("steps") == wanted
+    assert examined("steps/*.pt") == wanted[:2]
+
+
 def test_each_file_once_in_the_order_asked_for(tree):
     """A file that several patterns mean is examined once, where it was first asked for."""
     assert examined("runs/b.pt", "-", "runs")[:3] == ["runs/b.pt", "-", "runs/5b1e"]

@@ -235,7 +235,7 @@ def test_what_no_tensor_can_be_taken_from_or_put_into_is_refused_with_what_to_na
     """A file of llama.cpp is neither repaired nor a copy, and the sentence says which of both it was named for."""
     torch.save(network(), tmp_path / "good.pt")
     (tmp_path / "m.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 0))
-    with pytest.raises(NotACheckpointError, match=r"Only torch zip, .* files can be repaired by graft\.$"):
+    with pytest.raises(NotACheckpointError, match=r"Only PyTorch \.pt \(zip\), .* files can be repaired by graft\.$"):
         graft(asked(tmp_path, path="m.gguf"))
     with pytest.raises(NotACheckpointError, match=r"name another copy of .*good\.pt with --from\.$"):
         graft(asked(tmp_path, path="good.pt", donor="m.gguf"))

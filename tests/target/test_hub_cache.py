@@ -169,4 +169,4 @@ def test_a_folder_with_one_file_of_weights_needs_no_config(cache, capsys):
     torch.save({"w": torch.ones(2)}, "net/best.pt")
     capsys.readouterr()
     assert run(["check", "m.pt", "--like", "net"]) == 2
-    assert "Open one: ckptdoctor net/model.safetensors" in capsys.readouterr().err
+    assert "Choose one in the browser: ckptdoctor browse net," in capsys.readouterr().err

@@ -304,7 +304,7 @@ def test_values_that_are_no_tensors_are_shown_prettily(tmp_path):
     torch.save({"config": config}, tmp_path / "c.pt")
     level, text = walk(tmp_path / "c.pt", (), ("right", "end", "up"))
     assert "sizes      1, 2, 3, 4" in level and "best       loss 0.5, step 9" in level and "  a        b 1" in level
-    assert "accuracy   71.3  NumPy float64" in level and "seeds      NumPy uint32 [624]  0, 1, 2, 3, …" in level
+    assert "accuracy   71.3  NumPy float64" in level and "seeds      NumPy uint32 [624]  0, 1, 2, 3," in level
     assert "accuracy  71.3  NumPy float64" in text and text.count("word word") > 15
 
 
@@ -333,7 +333,7 @@ def test_a_long_path_makes_room_for_the_facts(tmp_path):
     folder = tmp_path / "a_folder_with_a_rather_long_name" / "and_another_one_in_it"
     folder.mkdir(parents=True)
     torch.save({"weight": torch.ones(2)}, folder / "model.pt")
-    assert "model.pt · torch zip · 1.6 kB" in browse(folder / "model.pt", size=NARROW).split("\n")[0]
+    assert "model.pt · PyTorch .pt (zip)" in browse(folder / "model.pt", size=NARROW).split("\n")[0]
 
 
 def copied(app):

@@ -29,7 +29,7 @@ def test_every_screen_has_names(folder, monkeypatch):
     """Of files, tensors on both sides, and what can be saved; a finding has its code and what it says."""
     monkeypatch.chdir(folder)
     picker, contents = walk(".", (), ("text:_41", "enter"), size=PHONE)
-    assert "checkpoint_of_epoch_41.pt" in picker and "✓ no problems" in picker
+    assert "checkpoint_of_epoch_41.pt" in picker and "✓ headers" in picker
     assert "• W301  the weights are" in contents
     compared = browse("a.pt", size=PHONE, other="b.pt")
     assert "conv1.weight" in compared and "[10, 32] ≠ [100, 32]" in compared

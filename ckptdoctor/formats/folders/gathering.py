@@ -26,7 +26,7 @@ from ckptdoctor.checkpoint import (
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.errors import CkptDoctorError, HostileError, UnreadableError
 from ckptdoctor.noun import replace
-from ckptdoctor.wording import plural
+from ckptdoctor.wording import format_name, plural
 
 
 class Gathering:
@@ -284,7 +284,7 @@ def why(container: Container, error: CkptDoctorError) -> str:
         return told.rstrip(".")
     if not container.format:
         return "its format is unrecognised"
-    return f"it is {'an' if container.format[:1].lower() in 'aeiou' else 'a'} {container.format}"
+    return f"it is {'an' if container.format[:1].lower() in 'aeiou' else 'a'} {format_name(container.format)}"
 
 
 def why_closed(error: UnreadableError) -> str:

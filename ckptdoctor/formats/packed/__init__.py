@@ -45,7 +45,7 @@ from ckptdoctor.formats.recognise.members import listed
 from ckptdoctor.formats.registry import built_in, format_named
 from ckptdoctor.formats.window import Part
 from ckptdoctor.noun import noun, replace
-from ckptdoctor.wording import plural
+from ckptdoctor.wording import format_name, plural
 
 __all__ = ["opened_inside", "passed_by"]
 
@@ -244,5 +244,5 @@ def _broken(container: Container, layer: Container, error: DamagedError) -> Cont
 
 
 def _with_article(container: Container) -> str:
-    word = container.format
+    word = format_name(container.format)
     return f"{'an' if word[:1].lower() in 'aeiou' or word.startswith(('xz', 'lzma')) else 'a'} {word}"

@@ -42,12 +42,14 @@ def _unknown(source: FolderSource) -> str:
     files = [name for suffix in _SUFFIXES for name in sorted(source.names) if name.endswith(suffix)]
     if not files:
         return "It is a folder without a checkpoint."
-    first = quote(os.path.join(source.path, files[0]))
     if len(files) == 1:
-        return f"It is a folder with 1 checkpoint, not a sharded checkpoint. Open it: ckptdoctor {first}"
+        only = quote(os.path.join(source.path, files[0]))
+        return f"It is a folder with 1 checkpoint, not a sharded checkpoint. Open it: ckptdoctor {only}"
+    # none of them has been opened: the list says of each what its headers tell
+    folder = quote(source.path)
     return (
-        f"It is a folder with {len(files):,} checkpoints, not one sharded checkpoint. Open one: ckptdoctor {first}, "
-        f"or check them all: ckptdoctor check {quote(source.path)}"
+        f"It is a folder with {len(files):,} checkpoints, not one sharded checkpoint. Choose one in the browser: "
+        f"ckptdoctor browse {folder}, or check them all: ckptdoctor check {folder}"
     )
 
 

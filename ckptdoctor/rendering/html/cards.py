@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.findings import FileReport, Finding, Severity
-from ckptdoctor.rendering.html.markup import element, lines, spelt, text
+from ckptdoctor.rendering.html.markup import element, lines, text
 from ckptdoctor.rendering.shell import fix_command, with_path
+from ckptdoctor.wording import format_name
 
 _SHOWN = 20  # cards
 _COLOURS = {Severity.ERROR: "#c4314b", Severity.WARNING: "#b8860b", Severity.INFO: "#3b7dd8"}
@@ -18,7 +19,7 @@ _CARD = "border-left:4px solid {colour};padding:.2em 0 .2em .8em;margin:.5em 0"
 def cards(report: FileReport) -> str:
     """Return the file in one line, and a card for each finding; one in green where nothing was found."""
     container = report.container
-    kind = f" · {text(spelt(container.format))}" if container is not None and container.format else ""
+    kind = f" · {text(format_name(container.format))}" if container is not None and container.format else ""
     return element("div", lines([element("div", f"<b>{text(report.path)}</b>{kind}"), *_cards(report)]))
 
 

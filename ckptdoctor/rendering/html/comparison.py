@@ -124,6 +124,10 @@ def shade(far: float | None) -> int | None:
     return 1 if far == FROM_ZERO else next((number for number, most in enumerate(_LIMITS, 1) if far <= most), 5)
 
 
+# the columns of distances; on a phone each figure has its title in front of it
+_CHANGED, _FIGURES = "changed", ("max |Δ|", "mean |Δ|", "relative L2", "cosine")
+
+
 def _modules(found: Sequence[DiffRow]) -> str:
     """Return the distance of the values of modules, with a bar for the difference relative to A."""
     if not found:
@@ -132,10 +136,10 @@ def _modules(found: Sequence[DiffRow]) -> str:
     top = max(finite, default=0.0) or 1.0
     odd = any(row.numbers.odd for row in found)
     body = "".join([_module(row, top, odd) for row in found])
-    titles = ("changed", "max |Δ|", "mean |Δ|", "relative L2", "cosine", *(["NaN"] if odd else []))
+    titles = (_CHANGED, *_FIGURES, *(["NaN"] if odd else []))
     head = "".join([f'<th class="n">{text(title)}</th>' for title in titles])
     table = f"<thead><tr><th>module</th><th></th>{head}</tr></thead><tbody>{body}</tbody>"
-    return f'<h3>Distance of values</h3><div class="scroll"><table class="plain wide">{table}</table></div>'
+    return f'<h3>Distance of values</h3><div class="scroll"><table class="plain wide groups">{table}</table></div>'
 
 
 def _module(row: DiffRow, top: float, odd: bool) -> str:
@@ -144,12 +148,13 @@ def _module(row: DiffRow, top: float, odd: bool) -> str:
     wide = 120 * min(1.0, relative / top) if relative == relative else 0.0
     bar = element("rect", width=coordinate(max(wide, 1)), height=10, rx=2, class_="bin")
     drawing = element("svg", bar, viewBox="0 0 120 10", class_="meter", aria_hidden="true")
-    cells = "".join([f'<td class="n">{text(each)}</td>' for each in figures(row.numbers)])
+    figured = zip(_FIGURES, figures(row.numbers), strict=True)
+    cells = "".join([f'<td class="n" data-label="{text(title)}">{text(each)}</td>' for title, each in figured])
     if odd:
         numbers = row.numbers
         told = f"{count(numbers.nan_a)} in A, {count(numbers.nan_b)} in B" if numbers.odd else ""
-        cells += f'<td class="n odd">{text(told)}</td>'
-    changed = f'<td class="n">{row.changed:,} of {row.tensors:,}</td>'
+        cells += f'<td class="n odd" data-label="NaN">{text(told)}</td>'
+    changed = f'<td class="n" data-label="{_CHANGED}">{row.changed:,} of {row.tensors:,}</td>'
     return f'<tr><th scope="row" class="key">{name(row.name, 80)}</th><td>{drawing}</td>{changed}{cells}</tr>'
 
 

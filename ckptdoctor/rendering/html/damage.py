@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from itertools import accumulate, groupby
 
 from ckptdoctor.checkpoint import show_path
+from ckptdoctor.checkpoint.natural import naturally
 from ckptdoctor.rendering.fates import LOST, PARTIAL, SAVED, Fate, byte_map, intact
 from ckptdoctor.rendering.html.examined import DamagedFile, Examined
 from ckptdoctor.rendering.html.markup import command, coordinate, element, lines, name, section, text
-from ckptdoctor.rendering.natural import naturally
 from ckptdoctor.rendering.numbers import plural, shape
 from ckptdoctor.rendering.shell import with_path
 from ckptdoctor.wording import beyond

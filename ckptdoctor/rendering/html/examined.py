@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cached_property
 
 from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
+from ckptdoctor.checkpoint.natural import naturally
 from ckptdoctor.differences import Difference
 from ckptdoctor.findings import FileReport
 from ckptdoctor.noun import noun
 from ckptdoctor.rendering.fates import Fate
-from ckptdoctor.rendering.natural import naturally
 from ckptdoctor.values.statistics import TensorValues, Values
 
 

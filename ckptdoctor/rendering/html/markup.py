@@ -11,7 +11,6 @@ from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.wrapping import abridged
 
 _UNCODED = "-_.!~*()"  # signs of an address that stay as they are
-_SPELT = {"torch zip": "PyTorch (zip)", "torch legacy": "PyTorch (before 1.6)"}
 _BREAKS = re.compile(r"(?<=[./_,])(?!\.)")  # where long names may go on in the next line
 
 
@@ -23,11 +22,6 @@ def text(value: str, limit: int = 400) -> str:
 def name(value: str, limit: int = 160) -> str:
     """Return a key: it may be broken where its parts end."""
     return "<wbr>".join([quoted(part) for part in _BREAKS.split(abridged(escape(value), limit))])
-
-
-def spelt(format_name: str) -> str:
-    """Return the name of a format as people write it."""
-    return _SPELT.get(format_name, format_name)
 
 
 def attributes(**given: object) -> str:

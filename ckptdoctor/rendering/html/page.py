@@ -21,13 +21,13 @@ from ckptdoctor.rendering.html.charts import depth, distributions
 from ckptdoctor.rendering.html.comparison import comparison
 from ckptdoctor.rendering.html.damage import damage
 from ckptdoctor.rendering.html.examined import Examined
-from ckptdoctor.rendering.html.markup import command, coordinate, element, lines, name, permalink, section, spelt, text
+from ckptdoctor.rendering.html.markup import command, coordinate, element, lines, name, permalink, section, text
 from ckptdoctor.rendering.html.table import bounded, modules, payload, table
 from ckptdoctor.rendering.html.treemap import treemap
 from ckptdoctor.rendering.numbers import amount, count, plural, size
 from ckptdoctor.rendering.shell import fix_command, with_path
 from ckptdoctor.rendering.summary import summarise
-from ckptdoctor.wording import beyond, first_few, percent
+from ckptdoctor.wording import beyond, first_few, format_name, percent
 
 KIND = b"<!doctype html>"  # what every page begins with
 
@@ -182,7 +182,7 @@ def _tiles(examined: Examined) -> Iterator[str]:
     report = examined.report
     yield _verdict(examined)
     if report.container is not None:
-        yield _tile("Size", size(report.container.size), spelt(report.container.format) or "unknown contents")
+        yield _tile("Size", size(report.container.size), format_name(report.container.format) or "unknown contents")
     if examined.checkpoint is None:
         return
     figures = summarise(examined.checkpoint)

@@ -34,6 +34,7 @@ from ckptdoctor.rules.kit.noticed import location, notes_of
 from ckptdoctor.rules.kit.refusals import torch_says
 from ckptdoctor.rules.messages import CHECK, Message, first_byte
 from ckptdoctor.rules.when import noticed
+from ckptdoctor.wording import format_name
 
 SUFFIXES = {"torch zip": ".pt", "torch legacy": ".pt", "safetensors": ".safetensors"}
 
@@ -107,7 +108,8 @@ def extension_format_mismatch(container: Container) -> Iterator[Problem]:
             title = f"give it the suffix {suffix}"
             fix = Fix(title, (SetSuffix(suffix),), Safety.SAFE, "--select C101")
         yield Problem(
-            message=f'the suffix is "{os.path.splitext(container.path)[1]}", the contents are {container.format}',
+            message=f'the suffix is "{os.path.splitext(container.path)[1]}", '
+            f"the contents are {format_name(container.format)}",
             cause="It was renamed, or written by one library and named for another. Programs choose their reader "
             "by the suffix.",
             torch_says=torch_says(container),

@@ -30,6 +30,7 @@ from ckptdoctor.rules.kit.converting import convert_command, with_article
 from ckptdoctor.rules.kit.noticed import notes_of
 from ckptdoctor.rules.kit.refusals import torch_says
 from ckptdoctor.rules.when import unusual_format
+from ckptdoctor.wording import format_name
 
 # what each container is for; those that are read here are not refused, only told
 _FRAMEWORKS = {
@@ -75,7 +76,7 @@ def framework_mismatch(container: Container) -> Iterator[Problem]:
 
 def _arrays(container: Container) -> Problem:
     return Problem(
-        message=f"this is a {container.format}: numpy.load reads it, torch.load does not",
+        message=f"this is a {format_name(container.format)}: numpy.load reads it, torch.load does not",
         cause="NumPy wrote it. Its arrays can become tensors without loss.",
         commands=(convert_command(container.path),),
         severity=Severity.INFO if container.readable else Severity.ERROR,

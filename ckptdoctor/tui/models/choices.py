@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ckptdoctor import formats
+from ckptdoctor.checkpoint.natural import naturally
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.examine.file import check
 from ckptdoctor.examine.paths import expand
 from ckptdoctor.findings import Severity
-from ckptdoctor.rendering.natural import naturally
 from ckptdoctor.rendering.numbers import plural
 from ckptdoctor.tui.models.history import recent
 
@@ -36,6 +36,7 @@ class Opinion:
 
     said: str
     look: str
+    short: str = ""  # the same on a phone
 
 
 def is_to_be_chosen_from(path: str) -> bool:
@@ -82,7 +83,7 @@ def opinion(path: str) -> Opinion:
     for severity in (Severity.ERROR, Severity.WARNING):
         if counts[severity]:
             return Opinion(plural(counts[severity], severity.value), severity.value)
-    return Opinion("✓ no problems", "success")
+    return Opinion("✓ no problems in headers", "success", "✓ headers")
 
 
 def age(seconds: float) -> str:

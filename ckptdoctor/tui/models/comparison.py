@@ -14,10 +14,10 @@ from enum import IntFlag
 from math import nan
 
 from ckptdoctor.checkpoint import Tensor
+from ckptdoctor.checkpoint.natural import naturally
 from ckptdoctor.differences import Difference, Numbers, Pair, Single, Tie, Verdict
 from ckptdoctor.filters.table import Table
 from ckptdoctor.rendering.depth import DepthMap, depth_map, magnitude
-from ckptdoctor.rendering.natural import naturally
 
 
 class Flag(IntFlag):

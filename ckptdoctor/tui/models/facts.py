@@ -20,6 +20,7 @@ from ckptdoctor.wording import and_more
 _NAMED = 4  # tied tensors, dtypes or devices that are named before the rest is counted
 
 _LISTED = 30  # values of a level that are listed
+_COUNTED = 10_000  # of them that are counted
 _FIRST = 4  # elements of an array of NumPy that are shown
 _INLINE = 4  # values of one in it that stand in its line
 _DEEPEST = 4  # cells of indent of what is listed
@@ -101,7 +102,8 @@ def _storage(tensor: Tensor) -> str:
     where = f"bytes {count(extent.offset)} + {count(extent.length)}" if extent is not None else "not in the file"
     offset = f", from element {count(tensor.offset)}" if tensor.offset else ""
     packed = ", compressed" if storage.compressed else ""
-    key = "" if storage.key == tensor.key else f"{abridged(escape(storage.key), 40)} · "
+    own = storage.key.removesuffix(tensor.key).rstrip("/")  # in a folder of shards it begins with the file
+    key = f"{abridged(escape(own), 40)} · " if own else ""
     return f"{key}{where}{offset}{packed}"
 
 
@@ -125,7 +127,7 @@ def _branch(opened: OpenedCheckpoint, branch: TreeBranch) -> Iterator[Fact]:
     if branch.blocks:
         yield "", f"{plural(len(branch.blocks), 'block')} of {plural(len(branch.blocks[0].rows), 'tensor')}, all alike"
     kind = " · ".join(filter(None, (branch.role, abridged(escape(branch.kind)))))
-    if kind:
+    if kind and (figures.tensors or branch.is_module or not value(branch.node).startswith(f"{kind} of ")):
         yield "", kind
     if figures.tensors:
         pieces = [plural(figures.tensors, "tensor"), f"{amount(figures.elements)} elements", size(figures.nbytes)]
@@ -156,7 +158,8 @@ def _contents(node: Node, indent: str) -> Iterator[Fact]:
             if inside and len(indent) < _DEEPEST:
                 yield from _contents(child, f"{indent}  ")
     if len(below) > _LISTED:
-        yield indent, "…"
+        more = len(list(islice(children(node), _COUNTED))) - _LISTED
+        yield indent, f"… and {count(more)} more" if more < _COUNTED - _LISTED else "…"
 
 
 def _name(part: Part) -> str:

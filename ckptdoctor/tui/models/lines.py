@@ -14,9 +14,12 @@ from enum import Enum
 from typing import Any
 
 from ckptdoctor.checkpoint import KeyPath
+from ckptdoctor.checkpoint.natural import naturally
 from ckptdoctor.filters.table import Rows, Table
 from ckptdoctor.tui.models.tree import Tree, TreeBranch, TreeItem, TreeOrder, ValuesOf
 from ckptdoctor.values.statistics import TensorValues
+
+_SORTED = 60_000  # names that are put into natural order
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +194,10 @@ def ordered(
         return [*by_value, *[row for row in rows if row not in read]]
     key = _key(table, column)
     if column is SortColumn.NAME:  # of which there is one for each row
-        return sorted(rows, key=key, reverse=falling)
+        by_name = sorted(rows, key=key)
+        if len(by_name) <= _SORTED:
+            by_name = [by_name[place] for place in naturally(list(map(key, by_name)))]
+        return by_name[::-1] if falling else by_name
     # by value first: few of them are different, and a loop in Python lets the screen have its turn, which sorting all
     # of them at once does not
     alike: dict[Any, list[int]] = {}

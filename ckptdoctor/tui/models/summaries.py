@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import sqrt
 
+from ckptdoctor.rendering.numbers import count
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.tree import TreeBranch, TreeItem, ValuesOf
 from ckptdoctor.values.statistics import TensorValues
@@ -40,7 +41,8 @@ class Block:
 def parts(opened: OpenedCheckpoint, branch: TreeBranch, most: int) -> list[Part]:
     """Return the parts of a level that hold tensors, largest first; for blocks that are alike, those of one block.
 
-    Where fewer than ``most`` would be listed, their own parts come below them, as far as there is room.
+    Where fewer than ``most`` would be listed, their own parts come below them, as far as there is room; those of
+    blocks that are alike have the bytes of all of these.
     """
     whole = branch.blocks[0] if branch.blocks else branch
     found = _parts(opened, whole, 0)
@@ -50,11 +52,21 @@ def parts(opened: OpenedCheckpoint, branch: TreeBranch, most: int) -> list[Part]
         inside = item.blocks[0] if isinstance(item, TreeBranch) and item.blocks else item
         if room < 1 or len(found) < 2 or not isinstance(inside, TreeBranch):  # nothing is grown that is not shown
             continue
-        below = _parts(opened, inside, 1)[:room]
+        times = len(item.blocks) if inside is not item and isinstance(item, TreeBranch) else 1
+        below = _all_of([each for each, _ in _parts(opened, inside, 1)], times, room)
         if len(below) > 1:
-            listed += [each for each, _ in below]
+            listed += below
             room -= len(below)
     return listed
+
+
+def _all_of(found: list[Part], times: int, room: int) -> list[Part]:
+    """The parts of one of so many blocks, with the bytes of all blocks; those without room as one part."""
+    found = found if times == 1 else [replace(each, nbytes=each.nbytes * times, std=None) for each in found]
+    if len(found) <= room:
+        return found
+    rest = found[room - 1 :]
+    return [*found[: room - 1], Part(f"{count(len(rest))} more", sum([each.nbytes for each in rest]), None, 1)]
 
 
 def _parts(opened: OpenedCheckpoint, branch: TreeBranch, depth: int) -> list[tuple[Part, TreeItem]]:

@@ -31,9 +31,9 @@ from ckptdoctor.checkpoint import (
     show_path,
 )
 from ckptdoctor.checkpoint.dtypes import NUMPY_BUFFERS, NUMPY_MAKERS, NUMPY_SCALARS
+from ckptdoctor.checkpoint.natural import naturally
 from ckptdoctor.facts.numpy_values import array_of
 from ckptdoctor.filters.table import Figures, Rows, Table, as_rows
-from ckptdoctor.rendering.natural import naturally
 from ckptdoctor.values.statistics import TensorValues
 
 _PLAIN = 2_000  # plain values of one level that are lines of their own before the rest is counted
@@ -247,6 +247,9 @@ class Tree:
         if len(items) > _SORTED:
             return items
         names = [item.name if isinstance(item, TreeBranch) else self.name(branch, item) for item in items]
+        # a block of one tensor is a line of its own, "12.attn.weight", and has its place among "11" and "13"
+        leads = [name.partition(".")[0] for name in names]
+        names = [lead if lead.isdecimal() else name for lead, name in zip(leads, names, strict=True)]
         return [items[place] for place in naturally(names)]
 
     def _folded(self, branch: TreeBranch, items: list[TreeItem]) -> list[TreeItem]:

@@ -168,7 +168,12 @@ class BrowserScreen(PlacesScreen):
         if not offered:
             ended = self.examination is None or self.examination.ended.is_set()
             so_far = "" if ended else " so far"
-            self.app.notify(f"No finding{so_far} has a repair.", markup=False)
+            said = (
+                f"No finding{so_far} has a repair."
+                if self.findings
+                else f"No problems found{so_far}: nothing to repair."
+            )
+            self.app.notify(said, markup=False)
         elif self.is_current:
             view = self.query_one(FindingsView)
             at = view.findings[view.cursor].code if view.has_focus and view.findings else None

@@ -25,6 +25,7 @@ from ckptdoctor.tui.models.slices import Slice, first, kernel_size
 from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
+from ckptdoctor.tui.widgets.line_view import hanging
 from ckptdoctor.tui.widgets.tensor.heatmap import DifferenceMap
 
 _PAUSE = 0.08  # seconds on a slice before it is read
@@ -77,7 +78,8 @@ class DifferenceScreen(Screen[None], Background):
         """Say what is known; find out which tensor is looked at."""
         text = Text()
         for name, said in facts(self.comparison, self.line):
-            text.append(f"{name:<8} ", "dim").append(said + "\n")
+            lead = f"{name:<8} "
+            text.append(lead, "dim").append(hanging(said, self.app.size.width - 2, len(lead)) + "\n")
         text.rstrip()
         self.query_one("#apart", Static).update(text)
         inspector, tensor = self.inspectors[0], self.pair.a

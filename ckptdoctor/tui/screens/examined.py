@@ -35,6 +35,7 @@ from ckptdoctor.tui.widgets.findings import FindingsView
 from ckptdoctor.tui.widgets.list_view import ListView
 from ckptdoctor.tui.widgets.tree_view import TreeView
 from ckptdoctor.tui.workers import Examination, SharedTarget
+from ckptdoctor.wording import format_name
 
 # what keys open is imported once the contents are on the screen, in a thread
 _OPENED_LATER = tuple([f"ckptdoctor.tui.screens.{name}" for name in ("tensor", "help", "damaged", "fit")])
@@ -108,7 +109,7 @@ class ExaminedScreen(Screen[None], StillReading):
         container = message.container
         pieces = [
             escape(addresses.shown(self.path)),
-            escape(container.format) or "unknown contents",
+            escape(format_name(container.format)) or "unknown contents",
             size(container.size),
         ]
         self.query_one(TitleBar).say(what=pieces)

@@ -25,6 +25,9 @@ _OTHER_KEYS = (
 )
 
 
+_FILTERS = ("filter", "show-all")  # the ids of keys of screens that have a filter
+
+
 class HelpScreen(ModalScreen[None]):
     """Keys and what they do; escape closes it."""
 
@@ -36,6 +39,7 @@ class HelpScreen(ModalScreen[None]):
     def __init__(self, bindings: Mapping[str, ActiveBinding]) -> None:
         super().__init__()
         self.listed = _listed(bindings)
+        self.filters = any(each.binding.id in _FILTERS for each in bindings.values())
         self.names = sorted({each.binding.id for each in bindings.values() if each.binding.id and each.binding.tooltip})
 
     def compose(self) -> ComposeResult:
@@ -53,10 +57,14 @@ class HelpScreen(ModalScreen[None]):
             Text("Keys", "bold"),
             _side_by_side(self.listed),
             Text.assemble(("\nMouse\n", "bold"), "  Click to select, double-click to open, scroll with the wheel."),
-            Text.assemble(("\nFilter\n", "bold"), RULES, "\n"),
-            _side_by_side(WORDS),
+            *([_language()] if self.filters else []),
             Text.assemble(("\nOther keys\n", "bold"), f"{_OTHER_KEYS}\n{', '.join(self.names)}"),
         )
+
+
+def _language() -> Group:
+    """The language of the filter, where there is one."""
+    return Group(Text.assemble(("\nFilter\n", "bold"), RULES, "\n"), _side_by_side(WORDS))
 
 
 def _side_by_side(pairs: Iterable[Sequence[str]]) -> Padding:

@@ -28,7 +28,7 @@ from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
 from ckptdoctor.tui.widgets.line_view import PHONE, LineView, fit, fit_middle
 
-_SIZE, _AGE, _VERDICT = 11, 14, 20
+_SIZE, _AGE, _VERDICT = 11, 14, 26
 _SHORT = 15  # cells of a verdict on a phone
 _RECENT = "recently opened"
 _NAME = 20  # cells that names have at least, before there is a column of ages
@@ -54,11 +54,11 @@ class PickerView(LineView):
         if choice is None:
             yield fit(_RECENT, width), "dim"
             return
-        said = self.opinions.get(choice.path, Opinion("checking…", "dim"))
+        said = self.opinions.get(choice.path, Opinion("reading…", "dim"))
         ages = width - _SIZE - _AGE - _VERDICT >= _NAME
         if width < PHONE:
             yield fit_middle(escape(choice.name), width - _SHORT) + "  ", "plain"
-            yield fit(said.said, _SHORT - 2), said.look
+            yield fit(said.short or said.said, _SHORT - 2), said.look
             return
         yield fit_middle(escape(choice.name), width - _SIZE - _VERDICT - (_AGE if ages else 0)), "plain"
         yield fit(size(choice.nbytes), _SIZE, right=True), "plain"
@@ -79,6 +79,18 @@ class PickerView(LineView):
             super().action_move(1 if by > 0 else -1)
 
 
+class NameInput(Input):
+    """Takes what is typed; the other keys move in the list and open, which Textual's own would keep to itself."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("enter", "screen.open", "open", "Open the checkpoint", show=True, display="⏎"),
+        key("up", "screen.move(-1)", "up", "One line up", display="↑"),
+        key("down", "screen.move(1)", "down", "One line down", display="↓"),
+        key("pageup", "screen.page(-1)", "page up", "One page up"),
+        key("pagedown", "screen.page(1)", "page down", "One page down"),
+    ]
+
+
 class PickerScreen(Screen[None], StillReading):
     """``opens`` gives the screen of what is chosen. ``title`` says what for; ``above``: escape leads back."""
 
@@ -86,11 +98,6 @@ class PickerScreen(Screen[None], StillReading):
     VERTICAL_BREAKPOINTS = HEIGHTS
     AUTO_FOCUS = "Input"
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("enter", "open", "open", "Open the checkpoint", show=True, display="⏎"),
-        key("up", "move(-1)", "up", "One line up", display="↑"),
-        key("down", "move(1)", "down", "One line down", display="↓"),
-        key("pageup", "page(-1)", "page up", "One page up"),
-        key("pagedown", "page(1)", "page down", "One page down"),
         key("escape", "back", "back", "Clear the line, or go back", show=True, display="esc"),
         key("f1", "help", "help", "All keys", show=True),
     ]
@@ -111,7 +118,7 @@ class PickerScreen(Screen[None], StillReading):
         bar = TitleBar([escape(os.path.join(self.folder, ""))], id="title")
         bar.state = "looking for checkpoints…"
         yield bar
-        yield Input(placeholder="type part of a name", compact=True, id="picked")
+        yield NameInput(placeholder="type part of a name", compact=True, id="picked")
         yield PickerView(id="picker")
         yield KeyBar()
 
@@ -168,11 +175,11 @@ class PickerScreen(Screen[None], StillReading):
         """Narrow down."""
         event.stop()
         self._narrow()
+        self.refresh_bindings()
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Open what the cursor is on."""
-        event.stop()
-        self.action_open()
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whether there is anything to clear, or a screen to go back to."""
+        return action != "back" or self.above or bool(self.query_one(Input).value)
 
     def _narrow(self) -> None:
         view, typed = self.query_one(PickerView), self.query_one(Input).value
@@ -180,7 +187,8 @@ class PickerScreen(Screen[None], StillReading):
         view.shown = [*matching(self.found, typed), *([None, *recent] if recent else [])]
         view.say_nothing("No name matches." if self.found or self.recent else "")
         shown = sum([each is not None for each in view.shown])
-        view.border_subtitle = f"{count(shown)} of {count(len(self.found) + len(self.recent))}" if typed else ""
+        of = f"{count(shown)} of {count(len(self.found) + len(self.recent))}"
+        view.border_subtitle = of if typed else "headers only: values are not checked"
         view.redraw()
         view.cursor = 1 if view.shown[:1] == [None] else 0
 

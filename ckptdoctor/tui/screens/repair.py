@@ -20,6 +20,7 @@ from ckptdoctor.examine.offers import Offer, planned, request_of
 from ckptdoctor.findings import RepairReport
 from ckptdoctor.remote import addresses
 from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.shell import with_path
 from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import Background
@@ -87,7 +88,7 @@ class RepairScreen(Screen[str], Background):
     ) -> None:
         super().__init__()
         self.path = path
-        self.offered = offered
+        self.offered = [replace(each, why=with_path(each.why, path)) for each in offered]
         self.settings = settings or Settings()
         self.target = target or SharedTarget(self.settings, path)
         self._at = at
@@ -178,7 +179,10 @@ class RepairScreen(Screen[str], Background):
     def _show_nothing(self) -> None:
         any_at_all = any(offer.safety is not None for offer in self.offered)
         text = "Choose a repair with the space bar." if any_at_all else "There is no repair for what was found."
-        self.query_one(PlanView).show([PlanRow("note", text)])
+        # what to do instead has more room here than in the list
+        instead = [] if any_at_all else [escape(f"{each.code} {each.name}: {each.why}") for each in self.offered]
+        shown = [PlanRow("note", text), *[PlanRow("plain", line) for each in instead for line in ("", each)]]
+        self.query_one(PlanView).show(shown)
         self.query_one("#plan").border_subtitle = ""
         self._say("")
 

@@ -15,6 +15,7 @@ from ckptdoctor.tui.models.tree import TreeBranch, TreeItem
 from ckptdoctor.tui.widgets.line_view import fit, of_severity
 
 _BADGE = 2
+_DIGITS = 7  # signs of a standard deviation that its column has room for
 _LEFT = ("device", "values")  # columns that begin at the left
 # the columns in the order in which they get room, with their cells, and where they stand
 _ROOM = (("bytes", 10), ("shape", 17), ("dtype", 8), ("device", 9), ("elements", 9))
@@ -67,7 +68,7 @@ def of_tensor(opened: OpenedCheckpoint, row: int, columns: dict[str, int]) -> Pi
     }
     values = opened.values_of(row) if "std" in columns else None
     if values is not None:
-        texts["std"] = (f"σ {_number(values.std)}", "plain")
+        texts["std"] = (f"σ {_short_number(values.std)}", "plain")
         if "values" in columns:
             texts["values"] = (sparkline(values.histogram, columns["values"] - 2), "accent")
         texts["NaN"] = (f"{_short_count(values.nan)} NaN" if values.nan else "", "error")
@@ -121,6 +122,15 @@ def _set(texts: dict[str, tuple[str, str]], columns: dict[str, int]) -> Pieces:
 
 def _number(value: float) -> str:
     return number(value) if isfinite(value) else str(value)
+
+
+def _short_number(value: float) -> str:
+    """A number that its column has room for: a small one as a power of ten."""
+    text = _number(value)
+    if len(text) <= _DIGITS:
+        return text
+    head, _, exponent = f"{value:.1e}".partition("e")
+    return f"{head}e{int(exponent)}"
 
 
 def _short_count(value: int) -> str:

@@ -28,7 +28,7 @@ from ckptdoctor.tui.messages import LineActivated, LineSelected, LinesWanted
 from ckptdoctor.tui.models.comparison import ComparedEntries, Flag
 from ckptdoctor.tui.models.comparison_facts import differ, facts, same, title
 from ckptdoctor.tui.models.side_by_side import ComparisonLine, EntryLine, FoldLine, HeadLine, OtherLine
-from ckptdoctor.tui.widgets.line_view import PHONE, LineView, fit, fit_middle
+from ckptdoctor.tui.widgets.line_view import PHONE, LineView, fit, fit_middle, hanging
 
 _SIGN = 3
 _NUMBER = 9  # cells of a magnitude
@@ -68,7 +68,8 @@ class CompareView(LineView):
         self.redraw()
         if line is not None:
             self.cursor = _place(lines, line, self.cursor)
-        if self.lines and (self.has_focus or line is None):
+        now = self.line()
+        if now is not None and (self.has_focus or line is None or now.key != line.key):
             self.selected(self.cursor)
 
     def go_to_first_difference(self) -> None:
@@ -385,16 +386,27 @@ class CompareDetail(VerticalScroll):
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"detail--label"}
 
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._shown: tuple[ComparedEntries, ComparisonLine] | None = None
+
+    def on_resize(self, event: Resize) -> None:
+        """Lines are broken elsewhere."""
+        if self._shown is not None:
+            self.show(*self._shown)
+
     def compose(self) -> Iterator[Static]:
         """Yield the text."""
         yield Static(id="compare-facts", markup=False)
 
     def show(self, comparison: ComparedEntries, line: ComparisonLine) -> None:
         """Say all of a line."""
+        self._shown = comparison, line
         text = Text()
         label = self.get_component_rich_style("detail--label")
         for name, said in facts(comparison, line):
-            text.append(f"{name:<8} ", label).append(said + "\n")
+            lead = f"{name:<8} "
+            text.append(lead, label).append(hanging(said, self.scrollable_content_region.width - 2, len(lead)) + "\n")
         self.say(title(comparison, line), text)
 
     def say(self, title: str, text: Text | str) -> None:

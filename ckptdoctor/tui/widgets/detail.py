@@ -37,7 +37,7 @@ from ckptdoctor.tui.models.facts import facts, title
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.slices import first
 from ckptdoctor.tui.models.tree import TreeBranch, TreeItem
-from ckptdoctor.tui.widgets.line_view import fit, fit_middle, of_severity
+from ckptdoctor.tui.widgets.line_view import fit, fit_middle, hanging, of_severity
 from ckptdoctor.tui.widgets.tensor.drawing import Scale, histogram, statistics
 from ckptdoctor.tui.widgets.tensor.heatmap import Heatmap
 from ckptdoctor.wording import and_more, beyond, percent
@@ -56,6 +56,7 @@ _SHARE = 9  # cells of a share of the whole, and the blanks around it
 _MEASURED, _READ = 4_000, 64 << 20  # tensors and bytes of a level whose values are read when somebody looks at it
 _CONSOLE = Console(width=80)  # which rich wants to wrap a text
 _FINDINGS = 6  # findings about something that are listed with it
+_MESSAGE = 400  # characters of the message of such a finding
 _FEW = 2  # lines of them where there is little room
 
 
@@ -79,6 +80,7 @@ class Detail(VerticalScroll):
         self._blocks: list[TreeBranch] = []  # that are drawn by depth
         self._prepared: TreeBranch | None = None  # the large level whose parts are counted
         self._block: int | None = None  # the one of these that is chosen
+        self._drawn_in = 0  # cells of the pane
 
     def compose(self) -> Iterator[Widget]:
         """Yield the text; more parts, such as histograms, are mounted below it."""
@@ -106,7 +108,8 @@ class Detail(VerticalScroll):
         if low:  # values would not be seen otherwise
             del listed[1:]
         for name, said in listed:
-            text.append(f"{name:<10} " if name else "", label).append(said + "\n")
+            lead = f"{name:<10} " if name else ""
+            text.append(lead, label).append(hanging(said, self._width(), len(lead)) + "\n")
         self._findings(opened, item, text, low)
         branch = item if isinstance(item, TreeBranch) and item.rows else None
         large = branch is not None and len(branch.rows) > _AT_ONCE and self._prepared is not branch
@@ -133,7 +136,7 @@ class Detail(VerticalScroll):
         for at, finding in enumerate(about[:most]):
             badge, _ = of_severity(finding.severity)
             name = f"{badge.strip()} {finding.code} {finding.name}"
-            said = escape(abridged(finding.message))
+            said = escape(abridged(finding.message, _MESSAGE))
             text.append("" if at or low else "\n").append(name, self._style(finding.severity.value))
             if low:
                 said = fit(said, max(0, self.scrollable_content_region.width - cell_len(name) - 4)).rstrip()
@@ -156,8 +159,7 @@ class Detail(VerticalScroll):
 
         ``lead`` is in front of each of these: a blank line where there is room for it.
         """
-        pane = self.scrollable_content_region
-        width = max(20, pane.width - 2)
+        pane, width = self.scrollable_content_region, self._width()
         fold = summaries.blocks_of(opened, branch)
         if fold is not None:
             self._by_depth(opened, fold, text, width, lead)
@@ -216,7 +218,18 @@ class Detail(VerticalScroll):
         ):
             if odd:
                 text.append(f"{name:<{_LABEL}} ", label)
-                text.append(f"in {and_more(odd, _BLOCKS, spelt=str)}\n", self._style(look))
+                said = hanging(f"in {and_more(odd, _BLOCKS, spelt=str)}", width, _LABEL + 1)
+                text.append(said + "\n", self._style(look))
+
+    def _width(self) -> int:
+        """The cells of a line of the text."""
+        return max(20, self.scrollable_content_region.width - 2)
+
+    def on_resize(self, event: Resize) -> None:
+        """What is as wide as the pane is drawn again."""
+        if self._shown is not None and event.size.width != self._drawn_in:
+            self._drawn_in = event.size.width
+            self.show_item(*self._shown)
 
     # keys
 
@@ -407,5 +420,5 @@ class ValuesPreview(Background):
             text = Text("\n").append_text(statistics(self._seen, width, styles)).append("\n")
             return text.append_text(histogram(self._seen, Scale.LINEAR, width, _BARS, styles))
         if isinstance(self._seen, Refused) and self._seen.reason:
-            return Text(f"\nNo values: {escape(self._seen.reason)}\n", styles["label"])
+            return Text(f"\nNo values. {escape(self._seen.reason)}\n", styles["label"])
         return Text()

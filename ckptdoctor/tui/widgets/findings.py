@@ -56,7 +56,8 @@ class FindingsView(LineView):
             return
         repair = f"[f] {'fix  ' if wide else ''}{finding.fix.safety.value}" if finding.fix is not None else ""
         room = (_REPAIR if wide else len(repair) + 2) if repair else 0
-        code = min(_CODE, width // 3)
+        longest = max([len(f"{each.code} {each.name}") for each in self.findings])
+        code = min(_CODE, max(width // 3, min(longest, width * 3 // 7)))
         yield badge.strip() + " ", look
         yield fit(f"{finding.code} {finding.name}", code) + "  ", "level"
         yield fit(abridged(escape(finding.message), _MESSAGE), width - code - 4 - room), "plain"

@@ -178,7 +178,8 @@ def _in_several(offer: Offer, chosen: bool, width: int) -> list[list[tuple[str, 
     look = "level" if offer.safety is not None else "plain"
     first = [_box(offer, chosen), (fit(_name(offer), width - 4), look)]
     texts = [offer.message, offer.title] if offer.code == AUTO and offer.title else [_says(offer)]
-    said = [line for text in texts for line in broken(abridged(escape(text), _TEXT), width - 4)[:_MOST]]
+    most = _MOST if offer.safety is not None else None  # the advice is all that there is
+    said = [line for text in texts for line in broken(abridged(escape(text), _TEXT), width - 4)[:most]]
     return [first, *[[("    ", "plain"), (line, "dim")] for line in said]]
 
 

@@ -20,6 +20,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from ckptdoctor.findings import Severity
+from ckptdoctor.rendering.wrapping import joined
 from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.keys import MOVING
 
@@ -42,6 +43,7 @@ class LineView(ScrollView, Background, can_focus=True):
         "line--plain",
         "line--level",
         "line--dim",
+        "line--dim-cursor",
         "line--accent",
         "line--error",
         "line--warning",
@@ -97,7 +99,10 @@ class LineView(ScrollView, Background, can_focus=True):
         style = Style(bgcolor=self.get_component_rich_style(look).bgcolor)
         if self.app.no_color:
             style = Style(reverse=self.has_focus, underline=not self.has_focus)
-        return Strip([Segment(text, style if own is None else own + style) for text, own, _ in strip], width)
+        # what is dim on the background could not be read on the cursor's
+        dim, readable = self.look("dim"), self.look("dim-cursor")
+        styles = [style if own is None else (readable if own == dim else own) + style for _, own, _ in strip]
+        return Strip([Segment(text, each) for (text, _, _), each in zip(strip, styles, strict=True)], width)
 
     def _drawn(self, number: int, width: int) -> Strip:
         strip = self._strips.get((number, width))
@@ -243,6 +248,8 @@ def fit_middle(text: str, width: int) -> str:
     cells = taken(text)
     if cells <= width or width < 8:
         return fit(text, width)
+    if numbered := _without_words(text, width):
+        return fit(numbered, width)
     keep = (width - 1) * 2 // 3
     tail = text[-keep:]
     while cell_len(tail) > keep:
@@ -256,10 +263,50 @@ def fit_middle(text: str, width: int) -> str:
     return fit(f"{head}…{tail}", width)
 
 
+def _without_words(name: str, width: int) -> str:
+    """A dotted name without steps in front of its last one, those with a number last: these tell layers apart.
+
+    "" where that does not make it fit, or where no step has a number.
+    """
+    steps = name.split(".")
+    numbered = [any(map(str.isdigit, step)) for step in steps]
+    if len(steps) < 3 or not any(numbered) or " " in name or "/" in name:
+        return ""
+    kept = dict(enumerate(steps))
+    for at in (*range(1, len(steps) - 2), 0, len(steps) - 2):  # what is in front of the last says most
+        if not numbered[at]:
+            del kept[at]
+            shown = _joined(kept)
+            if taken(shown) <= width:
+                return shown
+    return ""
+
+
+def _joined(kept: dict[int, str]) -> str:
+    """The steps with dots between them, and … for those that are missing."""
+    text, before = "", -1
+    for at, step in kept.items():
+        text += ("." if text else "") if at == before + 1 else "…"
+        text, before = text + step, at
+    return text
+
+
 def marked(name: str, mark: str, width: int) -> str:
     """Return a name with a mark right behind it, which stays where the name is cut."""
     room = width - len(mark)
     return fit(fit_middle(name, min(room, cell_len(name))) + mark, width)
+
+
+def hanging(text: str, width: int, indent: int) -> str:
+    """``text`` behind a label of ``indent`` cells: what does not fit begins below its own beginning, not the label's.
+
+    It is broken between its pieces ("a · b"), within one only where that alone is too long.
+    """
+    if "\n" in text or taken(text) <= width - indent or width - indent < indent:
+        return text
+    room = width - indent
+    lines = [line for pieces in joined(text.split(" · "), room, hang="") for line in broken(pieces, room)]
+    return f"\n{' ' * indent}".join(lines)
 
 
 def broken(text: str, width: int) -> list[str]:

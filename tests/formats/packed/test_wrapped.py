@@ -342,7 +342,7 @@ def test_the_note_says_what_is_around_it(tmp_path):
     path.write_bytes(zipped(in_tar(saved(tmp_path), "m.pt", "w:xz"), "m.tar.xz"))
     with formats.opened(path) as (_, container):
         (note,) = [each for each in container.notes if each.kind is NoteKind.ARCHIVE_WRAPPED]
-    assert note.message == "a torch zip is packed in a tar archive in an xz file in a zip archive"
+    assert note.message == "a PyTorch .pt (zip) is packed in a tar archive in an xz file in a zip archive"
     assert note.member == "m.tar.xz"
 
 

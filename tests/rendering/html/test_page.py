@@ -52,7 +52,7 @@ def test_it_shows_what_the_file_is(shelf):
     text = pages.page(shelf / "model.pt")
     for title in ("Findings", "Contents", "Sizes", "Distributions", "Norms by depth", "All tensors"):
         assert f">{title}</h2>" in text
-    assert "<small>PyTorch (zip)</small>" in text
+    assert "<small>PyTorch .pt (zip)</small>" in text
     assert "<dd>18<small>" in text and "float16 loses digits below" in text
     assert "h.<wbr>2.<wbr>attn.<wbr>weight" in text
 

@@ -35,6 +35,13 @@ def test_order(column, rows):
     assert list(ordered(TABLE, range(3), column)) == rows
 
 
+def test_names_are_in_natural_order():
+    """Layer 2 comes before layer 10."""
+    names = [f"h.{layer}.{leaf}" for layer in (10, 2) for leaf in "wb"]
+    table = Table([tensor(name) for name in names])
+    assert [names[row] for row in ordered(table, range(4), SortColumn.NAME)] == ["h.2.b", "h.2.w", "h.10.b", "h.10.w"]
+
+
 def test_backwards():
     """The other way round."""
     assert list(ordered(TABLE, range(3), SortColumn.NAME, True)) == [1, 0, 2]

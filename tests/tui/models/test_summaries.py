@@ -22,6 +22,15 @@ def test_parts_of_a_fold_are_those_of_one_block(fold):
     assert [part.name for part in parts(*fold, 8)] == ["a", "b"]
 
 
+def test_parts_below_a_fold_are_those_of_all_blocks():
+    """Their shares are of the whole, as that of the fold is; what has no room is one part."""
+    opened = opened_checkpoint("m.pt", flat("norm", *[f"h.{layer}.{leaf}" for layer in range(5) for leaf in "abcd"]))
+    found = parts(opened, opened.lines.tree.root, 5)
+    assert [(part.name, part.depth, part.nbytes // 24) for part in found] == [
+        *(("h.{0…4}", 0, 20), ("a", 1, 5), ("b", 1, 5), ("2 more", 1, 10), ("norm", 0, 1))
+    ]
+
+
 def test_nothing_is_counted_that_has_no_room():
     """Of a level with many parts these alone are looked at, and not what each of them is made of."""
     opened = opened_checkpoint("m.pt", flat(*[f"{part}.{leaf}" for part in ("x", "y", "z") for leaf in "ab"]))

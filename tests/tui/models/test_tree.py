@@ -208,6 +208,13 @@ def test_numbers_come_in_their_order():
     assert names(opened(lines)) == ["h", "  0.x", "  2.x", "  10.x", "norm"]
 
 
+def test_a_block_of_one_tensor_is_in_its_place():
+    """Its line has the name of the tensor as well, and still comes between its neighbours."""
+    keys = [f"h.{layer}.{leaf}" for layer in (10, 11, 9, 12) for leaf in "ab"] + ["h.13.x"]
+    level = [name for name in names(opened(natural("h.8.a", *keys))) if name.startswith("  ") and name[2] != " "]
+    assert level == ["  8.a", "  {9…12}", "  13.x"]
+
+
 def test_blocks_that_are_alike_are_one_line():
     """It has the name of both levels, and opens to the blocks."""
     lines = natural("first", *[f"layers.{layer}.{leaf}" for layer in range(12) for leaf in "ab"], "last")

@@ -136,6 +136,9 @@ class Heatmap(Background, can_focus=True):
         if not slice_.height or not slice_.across:
             self._show(Refused("no elements"))
             return
+        if prod(slice_.shape) == 1:  # which a whole pane in one colour says nothing of
+            self._show(Refused("a single value"))
+            return
         room, kernel = (2 * (height - 1), width), self.kernel if self._as_kernels else None
         fits = kernel is not None and kernel[0] <= room[0] and kernel[1] <= room[1] and prod(slice_.shape[1:]) <= _READ
         grid = kernel_grid(kernel, prod(slice_.shape[:-2]), *room) if kernel is not None and fits else None

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _NUMBER = re.compile(r"(\d+)", re.ASCII)
 _DIGITS = 18  # of a number in a name
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Return the names of files sorted by name, but those that differ in numbers alone by these."""
+    listed = sorted(names)
+    return [listed[place] for place in naturally(listed)]
 
 
 def naturally(names: Sequence[str]) -> list[int]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import ckptdoctor
-from ckptdoctor.noun import complete_all, noun
+from ckptdoctor.noun import complete_all, maker, noun
 
 
 @noun
@@ -201,3 +201,16 @@ def test_every_noun_of_the_house_compiles():
                 assert parameters == [each.name for each in dataclasses.fields(kind) if each.init], kind
                 found += 1
     assert found > 400
+
+
+def test_a_maker_makes_what_the_class_makes():
+    """It takes fields in their order, by name or by default, and what it makes is as frozen."""
+    make = maker(Pair)
+    assert make(1) == Pair(1)
+    assert make(first=1, rest=[2]) == Pair(1, [2])
+    assert type(make(1)) is Pair
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        make(1).first = 2
+    with pytest.raises(TypeError):
+        make()
+    assert maker(Pair) is make

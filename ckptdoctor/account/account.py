@@ -46,6 +46,7 @@ from ckptdoctor.checkpoint import (
     show_part,
     show_path,
 )
+from ckptdoctor.checkpoint.tensor import same_facts
 from ckptdoctor.edits import Edit
 from ckptdoctor.edits.elements import Elements
 from ckptdoctor.errors import UnprovenError
@@ -53,8 +54,6 @@ from ckptdoctor.errors import UnprovenError
 # of a tensor, what no edit touches but by saying so; its place, storage, offset, device and parts are told on their own
 _FIELDS = ("dtype", "shape", "stride", "requires_grad", "is_parameter", "rebuild", "layout", "subclass", "details")
 _fields = attrgetter(*_FIELDS)
-# the same, and all else but its place, its storage and its parts
-_all_fields = attrgetter(*_FIELDS, "device", "offset", "values", "chunks")
 _KINDS = (Mapping, Sequence, Opaque)
 
 
@@ -235,7 +234,11 @@ class _Walk:
         if its.path != path:
             raise UnaccountedError(f"the tensor at {show_path(path)} would have the path {show_path(its.path)}")
         usual = not (self.shrunk or self.account.retaggings or mine.parts or its.parts)
-        if usual and mine.storage is not None and (its is mine or _all_fields(its) == _all_fields(mine)):
+        if (
+            usual
+            and mine.storage is not None
+            and (its is mine or (same_facts(its, mine) and its.chunks == mine.chunks))
+        ):
             self._bind(mine.storage, its.storage, path)
         else:
             self._view(mine, its, path)

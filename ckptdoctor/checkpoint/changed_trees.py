@@ -25,7 +25,7 @@ from ckptdoctor.checkpoint import (
     show_path,
 )
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.noun import noun, replace
+from ckptdoctor.noun import maker, noun, replace
 
 _CONTAINERS = (Mapping, Sequence, Opaque)
 
@@ -140,6 +140,7 @@ def tensors_in(tree: Node) -> Iterator[Tensor]:
 
 # all fields of a tensor but the first, its path, and the last, its origin
 _but_place = attrgetter(*Tensor.__match_args__[1:-1])
+_tensor = maker(Tensor)
 
 
 def moved(tree: Node, old: KeyPath, new: KeyPath) -> Node:
@@ -168,7 +169,7 @@ def move_tensor(tensor: Tensor, old: KeyPath, new: KeyPath) -> Tensor:
     if tensor.parts:
         return derived(tensor, path=path, parts=tuple([move_tensor(part, old, new) for part in tensor.parts]))
     origin = tensor if tensor.origin is None else tensor.origin
-    return Tensor(path, *_but_place(tensor), origin)  # type: ignore[call-arg]  # mypy cannot count them
+    return _tensor(path, *_but_place(tensor), origin)  # type: ignore[call-arg]  # mypy cannot count them
 
 
 def changed_at(tree: Node, path: KeyPath, change: Callable[[Node], Node]) -> Node:

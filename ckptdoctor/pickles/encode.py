@@ -130,7 +130,7 @@ class _Writer:
         It is None when they no longer fit.
         """
         form = folded.form
-        if folded.opened:
+        if folded.held is not None:
             return None
         if form not in self._stored:
             if form not in self._fitting:
@@ -315,7 +315,7 @@ def _tensors(w: _Writer, values: list[Value], at: int) -> int:
             if not isinstance(function, PickleNode) or owners.get(function.memo) is not function:
                 return place
             get = canonical.get(function.memo, protocol)
-        raw = form.data[folded.at : folded.end] if folded.form is form and not folded.opened else kept(folded)
+        raw = form.data[folded.at : folded.end] if folded.form is form and folded.held is None else kept(folded)
         if raw is None:
             return place
         form = folded.form

@@ -296,9 +296,11 @@ class FoldedTensor:
     A tensor is ten nodes, and a checkpoint has up to hundreds of thousands of tensors; reading needs their numbers
     only. The nodes of the arguments are made of the bytes from ``at`` to ``end``: ('storage', class, key, location,
     numel) and the rest. ``first`` and ``last`` are the memo indices of the first and the last of its inner nodes.
+    ``held`` are callee and arguments once they have been made: from then on they may be referred to, or changed, from
+    elsewhere.
     """
 
-    __slots__ = ("_inner", "_items", "at", "callee", "end", "first", "form", "key", "last")
+    __slots__ = ("_inner", "at", "callee", "end", "first", "form", "held", "key", "last")
 
     def __init__(self, form: Form, callee: Value, key: str, at: int, end: int, first: int, last: int) -> None:
         self.form = form
@@ -308,19 +310,14 @@ class FoldedTensor:
         self.end = end
         self.first = first
         self.last = last
-        self._items: list[Value] | None = None
+        self.held: list[Value] | None = None
         self._inner: dict[int, Value] | None = None
-
-    @property
-    def opened(self) -> bool:
-        """Whether its nodes have been made: they may be referred to, or changed, from elsewhere."""
-        return self._items is not None
 
     def open(self) -> list[Value]:
         """Return the callee and arguments as nodes: the same ones each time."""
-        if self._items is None:
-            self._items, self._inner = self.form.unfold(self)
-        return self._items
+        if self.held is None:
+            self.held, self._inner = self.form.unfold(self)
+        return self.held
 
     def node(self, index: int) -> Value:
         """Return the inner node that the stream stores in its memo under ``index``."""
@@ -369,7 +366,7 @@ def values_inside_folded(node: PickleNode) -> list[Value]:
 def folded_in(node: Made) -> FoldedTensor | None:
     """Return the tensor that a node is as long as nobody has opened it, or None for one that fetches unusual things."""
     folded = node.folded
-    if folded is None or folded.opened:
+    if folded is None or folded.held is not None:
         return None
     form = folded.form
     if form.place is not None and type(form.place) is not String:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Sequence as Several
 from contextlib import contextmanager
-from operator import attrgetter
 from struct import pack
 from typing import Any
 
@@ -24,6 +23,7 @@ from ckptdoctor.checkpoint import (
     show_path,
 )
 from ckptdoctor.checkpoint.changed_trees import nodes_below
+from ckptdoctor.checkpoint.tensor import same_facts
 from ckptdoctor.errors import CkptDoctorError, WriteError
 from ckptdoctor.wording import format_name, plural
 
@@ -32,7 +32,6 @@ _OF_TENSORS = (
     *("path", "dtype", "shape", "stride", "offset", "device", "requires_grad", "is_parameter", "rebuild", "layout"),
     *("subclass", "details", "values"),
 )
-_of_tensors = attrgetter(*_OF_TENSORS)
 
 
 def first_difference(wanted: Checkpoint, got: Checkpoint) -> str | None:
@@ -159,7 +158,7 @@ def _keys_difference(wanted: list[Part], got: list[Part]) -> str | None:
 
 
 def _tensor_difference(wanted: Tensor, got: Tensor, ties: _Ties) -> str | None:
-    if _of_tensors(wanted) != _of_tensors(got):
+    if wanted.path != got.path or not same_facts(wanted, got):
         for name in _OF_TENSORS:
             one, other = getattr(wanted, name), getattr(got, name)
             if one != other:

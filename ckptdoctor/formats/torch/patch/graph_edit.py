@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Union
 
 from ckptdoctor.checkpoint import KeyPath, show_path
@@ -73,6 +73,10 @@ class GraphEdit:
     def references(self, node: PickleNode) -> int:
         """Count the places from which the graph leads to a node; those inside the node itself do not count."""
         return self._scanned().counts.get(id(node), 1)
+
+    def all_references(self) -> Mapping[int, int]:
+        """Return the same of many nodes, by their ids: for who asks of each."""
+        return self._scanned().counts
 
     def nodes(self) -> list[PickleNode]:
         """Return all nodes that hold others, in stream order."""
@@ -356,21 +360,25 @@ def scan(root: Value, folded: bool) -> Scan:
     return found
 
 
+_NO_FUNCTION = object()
+
+
 class _Held:
     """What is met on the way and leads no deeper: it is counted at the end, all at once."""
 
     def __init__(self) -> None:
         self._leaves: list[PickleNode] = []
         self._tensors: list[Made] = []
-        self._forms: list[tuple[Form, Value]] = []  # of the tensors, with their functions
-        self._known: dict[tuple[Form, int], bool] = {}  # whether what such tensors share holds no other nodes
+        self._forms: list[Form] = []  # of the tensors
+        # the function of the tensors of a form that share nothing but nodes which hold no others
+        self._functions: dict[Form, object] = {}
 
     def rest(self, values: list[Value], folded: bool) -> list[PickleNode]:
         """Return the nodes among values that hold others.
 
         Unless it is so asked, tensors do, too, that are ``folded``.
         """
-        leaves, tensors, forms, known = self._leaves, self._tensors, self._forms, self._known
+        leaves, tensors, forms, functions = self._leaves, self._tensors, self._forms, self._functions
         deeper: list[PickleNode] = []
         for value in values:
             kind = type(value)
@@ -378,12 +386,12 @@ class _Held:
                 leaves.append(value)  # type: ignore[arg-type]  # kind says what it is
                 continue
             if folded and kind is Made and (tensor := value.folded) is not None and not value.steps:  # type: ignore[union-attr]  # kind says what it is
-                shared = tensor.form, id(tensor.callee)
-                if shared not in known:
-                    known[shared] = _shares_leaves(value)  # type: ignore[arg-type]  # kind says what it is
-                if known[shared] and not tensor.opened:
+                form = tensor.form
+                if form not in functions:
+                    functions[form] = tensor.callee if _shares_leaves(value) else _NO_FUNCTION  # type: ignore[arg-type]  # kind says what it is
+                if tensor.callee is functions[form] and tensor.held is None:
                     tensors.append(value)  # type: ignore[arg-type]  # kind says what it is
-                    forms.append((tensor.form, tensor.callee))
+                    forms.append(form)
                     continue
             if isinstance(value, PickleNode):
                 deeper.append(value)
@@ -392,18 +400,17 @@ class _Held:
     def count(self, counts: dict[int, int]) -> None:
         """Add the places that lead to each, and from each tensor once to what it shares with others."""
         found = Counter(map(id, self._leaves))
-        again = len(self._tensors) - len(set(map(id, self._tensors)))
-        forms = self._forms
-        if again or any(id(each) in counts for each in self._tensors):
-            first = {id(node): form for node, form in zip(self._tensors, forms, strict=True) if id(node) not in counts}
-            forms = list(first.values())
-        found.update(map(id, self._tensors))
-        for (form, callee), many in Counter(forms).items():
-            for each in (callee, *form.fetched):
+        tensors, forms = list(map(id, self._tensors)), self._forms
+        if len(set(tensors)) < len(tensors) or not counts.keys().isdisjoint(tensors):
+            forms = list({key: form for key, form in zip(tensors, forms, strict=True) if key not in counts}.values())
+        found.update(tensors)
+        for form, many in Counter(forms).items():
+            for each in (self._functions[form], *form.fetched):
                 if isinstance(each, PickleNode):
                     found[id(each)] += many
-        for key, many in found.items():
-            counts[key] = counts.get(key, 0) + many
+        for key in counts.keys() & found.keys():
+            found[key] += counts[key]
+        counts.update(found)
 
 
 def _shares_leaves(node: Made) -> bool:

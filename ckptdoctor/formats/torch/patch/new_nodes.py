@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ast import literal_eval
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from ckptdoctor import checkpoint as nouns
@@ -129,16 +129,23 @@ def replace_texts(graph: GraphEdit, changes: Sequence[NewText]) -> None:
 def _replace_lone(graph: GraphEdit, changes: Sequence[NewText]) -> list[NewText]:
     """Replace the texts that are in one place only, as nearly all are; return the changes of the others."""
     olds = [holder[at] for holder, at, _ in changes]
-    met, pickle = Counter(map(id, olds)), graph.pickle
+    ids = list(map(id, olds))
+    met: Mapping[int, int] = Counter(ids) if len(set(ids)) < len(ids) else {}
+    counts, pickle = graph.all_references(), graph.pickle
+    usual = 0 < pickle.protocol < 4
     gone: list[PickleNode] = []
     left: list[NewText] = []
-    for old, change in zip(olds, changes, strict=True):
-        if type(old) is not String or met[id(old)] > 1 or graph.references(old) != 1:
+    for key, old, change in zip(ids, olds, changes, strict=True):
+        if type(old) is not String or met.get(key, 1) > 1 or counts.get(key, 1) != 1:
             left.append(change)
             continue
-        made = new_text(pickle, change.value, old)
-        made.memo = old.memo
-        change.holder[change.at] = made
+        holder, at, value = change
+        if usual and old.op == op.BINUNICODE:  # as ``new_text`` makes nearly all
+            holder[at] = String(op.BINUNICODE, value, old.memo)
+        else:
+            made = new_text(pickle, value, old)
+            made.memo = old.memo
+            holder[at] = made
         gone.append(old)
     graph.gone(gone)
     return left
@@ -176,8 +183,6 @@ def _remember(graph: GraphEdit, old: String, made: list[String], free: bool) -> 
 
 def new_text(pickle: Pickle, value: str, like: String | None = None) -> String:
     """Return a text as the pickle's own writer would write it; strings of Python 2 stay such while they are ASCII."""
-    if like is not None and like.op == op.BINUNICODE and 0 < pickle.protocol < 4:  # nearly all: told at once
-        return String(op.BINUNICODE, value)
     if like is not None and like.op in (op.SHORT_BINSTRING, op.BINSTRING) and value.isascii():
         return String(op.SHORT_BINSTRING if len(value) < _SHORT else op.BINSTRING, value)
     if like is not None and like.op in (op.STRING, op.UNICODE):

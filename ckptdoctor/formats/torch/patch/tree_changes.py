@@ -7,7 +7,6 @@ edits made knows by its ``origin`` which node of the file it was, wherever it is
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import attrgetter
 from typing import Union
 
 from ckptdoctor.checkpoint import (
@@ -24,6 +23,7 @@ from ckptdoctor.checkpoint import (
     walk,
 )
 from ckptdoctor.checkpoint.changed_trees import source_of
+from ckptdoctor.checkpoint.tensor import same_facts
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.noun import noun
 
@@ -85,12 +85,6 @@ class Retargeted:
 
 
 Change = Union[Entries, Renamed, Exchanged, Retargeted]
-
-# all that a tensor is, but for its path and where it comes from
-_of_tensors = attrgetter(
-    *("dtype", "shape", "stride", "storage", "offset", "device", "requires_grad", "is_parameter", "rebuild", "layout"),
-    *("subclass", "details", "values", "chunks"),
-)
 
 _Entry = tuple[Part, Node]
 
@@ -188,9 +182,11 @@ def _in_place(old: tuple[_Entry, ...], new: tuple[_Entry, ...]) -> bool:
     sources: set[int] = set()
     count = 0
     for (was, before), (now, value) in zip(old, new):  # noqa: B905  the lengths are equal
-        origin = value if value is before else getattr(value, "origin", None)
-        if isinstance(value, Tensor) and not value.parts and (origin is before or origin is source_of(before)):
-            sources.add(id(source_of(before)))
+        if type(value) is Tensor and type(before) is Tensor and not value.parts:
+            source = before if before.origin is None else before.origin
+            if value is not before and value.origin is not before and value.origin is not source:
+                return False
+            sources.add(id(source))
             count += 1
         elif value is not before or not _plain(value) or was != now or type(was) is not type(now):
             return False
@@ -203,11 +199,18 @@ def _renamed_entries(
     path: KeyPath, old: tuple[_Entry, ...], new: tuple[_Entry, ...], stack: list[tuple[KeyPath, Node, Node]]
 ) -> Iterator[Change]:
     for (was, before), (_, value) in zip(old, new, strict=True):
-        if value is not before and _of_tensors(value) != _of_tensors(before):
+        if value is not before and not _only_moved(value, before):
             stack.append(((*path, was), before, value))
     names = tuple([was for was, _ in old]), tuple([now for now, _ in new])
     if names[0] != names[1] or any(type(was) is not type(now) for was, now in zip(*names, strict=True)):
         yield Renamed(path, *names)
+
+
+def _only_moved(value: Node, before: Node) -> bool:
+    """Return whether a tensor is what it was, but for its path and where it comes from."""
+    if not isinstance(value, Tensor) or not isinstance(before, Tensor) or not same_facts(value, before):
+        return False
+    return (value.storage is before.storage or value.storage == before.storage) and value.chunks == before.chunks
 
 
 def _dotted(attributes: Mapping) -> tuple[_Entry, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol, Union
+from functools import partial
+from typing import NamedTuple, Protocol, Union
 
 from ckptdoctor.checkpoint import DType, Note, NoteKind, Storage
 from ckptdoctor.checkpoint.dtypes import BY_STORAGE_CLASS
@@ -64,29 +65,28 @@ class Claim:
         return self.numel * self.itemsize
 
 
-class Known:
+class Known(NamedTuple):
     """A storage that was looked up, and the first claim about it.
 
     Of a legacy view, ``shift`` is the element that it begins at, and ``length`` how many it has. ``like`` is the claim,
-    or that of a tensor of the same form, which differs in the key alone: nearly every storage is claimed once, and
+    or that of a tensor of the same form, which differs in the ``key`` alone: nearly every storage is claimed once, and
     nobody asks for the claim itself.
     """
 
-    __slots__ = ("_key", "length", "like", "shift", "storage")
-
-    def __init__(
-        self, storage: Storage, like: Claim, shift: int = 0, length: int | None = None, key: str | None = None
-    ) -> None:
-        self.storage = storage
-        self.like = like
-        self.shift = shift
-        self.length = length
-        self._key = key
+    storage: Storage
+    like: Claim
+    shift: int = 0
+    length: int | None = None
+    key: str | None = None
 
     @property
     def claim(self) -> Claim:
         """What the first persistent id said of the storage."""
-        return self.like if self._key is None else replace(self.like, key=self._key)
+        return self.like if self.key is None else replace(self.like, key=self.key)
+
+
+# a named tuple's own constructor takes several times as long
+_known = partial(tuple.__new__, Known)
 
 
 def claim_of(reference: Union[PersistentId, FoldedTensor]) -> Claim | None:
@@ -280,7 +280,8 @@ class Registry:
         if known is None:
             if self._views:
                 return self._looked_up(replace(like, key=key), None)
-            known = self._known[key] = Known(self._table.find(key, like.dtype, like.device, nbytes), like, key=key)
+            storage = self._table.find(key, like.dtype, like.device, nbytes)
+            known = self._known[key] = _known((storage, like, 0, None, key))
             return known
         return known if known.like is like or known.claim == replace(like, key=key) else None
 

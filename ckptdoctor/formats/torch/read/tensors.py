@@ -13,6 +13,7 @@ from ckptdoctor.formats.torch.read.storages import Known, Registry
 from ckptdoctor.formats.torch.read.tensor_state import NOTHING, ReplacedError, built, grad_of, is_changed
 from ckptdoctor.formats.torch.read.values import CALLS, NotOurs, bare, call, full_name, items, plain_dict
 from ckptdoctor.formats.torch.read.views import OddTensor, usual_reach, view_of
+from ckptdoctor.noun import maker
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import FoldedTensor, Form, Global, Made, PersistentId, PickleNode, Tuple, Value
 
@@ -21,6 +22,8 @@ INNER_READS = 100_000
 
 _BYTES = BY_NAME["uint8"]
 _V2 = "torch._utils._rebuild_tensor_v2"
+
+_tensor = maker(Tensor)
 
 # stands for the place of a tensor that no part of the tree is
 _UNSEEN: KeyPath = (Special("a tensor that the tree does not show"),)
@@ -36,8 +39,8 @@ class TensorReader:
         self._registry = registry
         self._member = member
         self._kinds: dict[int, str | None] = {}  # id of a Global node → name of the rebuilding function
-        # function, dtype and bits of tensors of a form, as long as all of them are alike
-        self._plain: dict[Form, tuple[Value, DType, int]] = {}
+        # function, dtype, bits, shape, stride and offset of tensors of a form, as long as all of them are alike
+        self._plain: dict[Form, tuple[Value, DType, int, tuple[int, ...], tuple[int, ...], int]] = {}
         self._reaches: dict[Form, int] = {}  # elements that a storage needs for tensors of a form; -1: look closer
         self._inner_left = inner_budget
         self._arrays: dict[tuple[int, str], memoryview | None] = {}  # by id of the node, and dtype
@@ -58,14 +61,15 @@ class TensorReader:
             tensor = self._folded(kind, folded, path) if kind == _V2 else None
             if tensor is not None and not tensor.requires_grad and tensor.storage is not None:
                 enough = self._reaches[folded.form] * tensor.dtype.bits
-                self._plain[folded.form] = folded.callee, tensor.dtype, enough
+                seen = tensor.shape, tensor.stride, tensor.offset
+                self._plain[folded.form] = folded.callee, tensor.dtype, enough, *seen
             return tensor
-        _, element, enough = plain
+        _, element, enough, shape, stride, offset = plain
         known = self._registry.folded(folded)
         if known is None or known.like.dtype is not element or enough > known.storage.nbytes * 8:
             return None
-        form, storage = folded.form, known.storage
-        return Tensor(path, element, form.shape, form.stride, storage, form.offset, storage.device, False, False, _V2)
+        storage = known.storage
+        return _tensor(path, element, shape, stride, storage, offset, storage.device, False, False, _V2)
 
     def read(self, node: Made, path: KeyPath, depth: int = 0) -> Tensor | None:
         """Return the tensor that this object is, or None when it is none, or cannot be one (a note then says why)."""

@@ -22,7 +22,7 @@ from ckptdoctor.formats.torch.zip.local_headers import (
 )
 from ckptdoctor.formats.torch.zip.records import Directory, Record, shown
 from ckptdoctor.formats.window import Memory
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import maker, noun
 from ckptdoctor.pickles import Pickle, decode
 from ckptdoctor.pickles.nested import texts_of
 from ckptdoctor.wording import plural
@@ -268,6 +268,9 @@ def whole_number(word: bytes | None) -> int | None:
 # ---- where the storages that the pickle names lie in the archive
 
 
+_extent, _storage = maker(Extent), maker(Storage)
+
+
 class ZipStorages:
     """The storages of one archive, looked up by key as torch does (``<prefix>/data/<key>``).
 
@@ -298,5 +301,5 @@ class ZipStorages:
                 f"{size:,}: torch.load rejects it, but reads bytes of its neighbours with mmap=True"
             )
             self.notes.append(Note(NoteKind.STORAGE_SIZE, message, member))
-        extent = Extent(self._path, offset, compressed)
-        return Storage(key, nbytes, dtype, device, extent, crc if crc or not size else None, method != structs.STORED)
+        extent = _extent(self._path, offset, compressed)
+        return _storage(key, nbytes, dtype, device, extent, crc if crc or not size else None, method != structs.STORED)

@@ -203,13 +203,14 @@ class _Examination:
     def _examine(self, work: _Work, measure: ChunkMeasure) -> None:
         measured, strip, at = work.measured, work.strip, work.start
         partial = Partial()
+        rows: int | None = None
         try:
             for chunk in strip.read(work.start, work.stop):
                 self._add(measured, chunk, strip, at, partial, measure)
+                rows = self._rows(measured.tensor, chunk) if self.sums else None
                 at += chunk.size
                 if not self._go_on(chunk.size * strip.width):
                     return
-            rows = self._rows(measured.tensor, chunk) if self.sums else None
             if partial.sample:  # many small pieces of memory would keep what lay between them from being freed
                 partial.sample = [widened(np.concatenate(partial.sample), strip.dtype)]
         except CkptDoctorError as error:

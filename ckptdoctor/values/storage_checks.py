@@ -41,25 +41,24 @@ class _Listener:
     def __init__(self) -> None:
         self.key = ""
         self.run = _Run(0, 0)
-        self._folding: Folding | None = None
+        self.folding = Folding()
 
     def add(self, data: Array, storage: Storage) -> None:
-        """Take the next bytes of a run of which the checksum is wanted."""
+        """Take the next bytes of a run of which the checksum is wanted: those in the room of ``folding``."""
         if fastest() is not crc32 or storage.nbytes < WORTH or byteorder != "little":  # words are folded as they lie
             self.run.crc = fastest()(data.data, self.run.crc)
             return
-        self._folding = self._folding or Folding()
         if self.run.settled:
-            self._folding.begin(self.run.crc)
+            self.folding.begin(self.run.crc)
             self.run.settled = False
-        self._folding.feed(data)
+        self.folding.take(data.size)
         if self.run.stop + data.size == storage.nbytes:
             self.settle()
 
     def settle(self) -> None:
         """Finish the checksum of the run, which is over."""
-        if self._folding is not None and not self.run.settled:
-            self.run.crc = self._folding.crc()
+        if not self.run.settled:
+            self.run.crc = self.folding.crc()
             self.run.settled = True
 
 
@@ -71,28 +70,35 @@ class StorageChecks:
         self._own = local()
         self._listeners: list[_Listener] = []
 
+    def room(self, length: int) -> Array:
+        """Return memory of this thread for so many bytes, which it is to let this ``hear``."""
+        return self._listener().folding.room(length)
+
     def hear(self, storage: Storage, at: int, data: Array) -> None:
-        """Take the next bytes of a storage, which begin at its byte ``at``."""
+        """Take the next bytes of a storage, which begin at its byte ``at``.
+
+        They are in ``room``, and may be overwritten there.
+        """
         checked = storage.crc32 is not None
         if not checked and (storage.nbytes < HOLE or not may_have_holes(storage)):
             return
-        listener = self._listener(storage.key, at)
+        listener = self._listener()
+        if (listener.key, listener.run.stop) != (storage.key, at):
+            listener.settle()
+            listener.key, listener.run = storage.key, _Run(at, at)
+            self._runs.setdefault(storage.key, []).append(listener.run)
         if checked:
             listener.add(data, storage)
         elif not listener.run.blank:
             listener.run.blank = _has_blank_page(data)
         listener.run.stop += data.size
 
-    def _listener(self, key: str, at: int) -> _Listener:
-        """Return this thread's listener, which goes on with its run, or begins another."""
+    def _listener(self) -> _Listener:
+        """Return this thread's listener."""
         listener: _Listener | None = getattr(self._own, "listener", None)
         if listener is None:
             listener = self._own.listener = _Listener()
             self._listeners.append(listener)
-        if (listener.key, listener.run.stop) != (key, at):
-            listener.settle()
-            listener.key, listener.run = key, _Run(at, at)
-            self._runs.setdefault(key, []).append(listener.run)
         return listener
 
     def sound(self, checkpoint: Checkpoint, source: Source) -> dict[str, int]:

@@ -91,22 +91,24 @@ class TensorBytes:
             size = tensor.dtype.bits // 8
             block = max(most, _REQUEST // size) if self._source.distant else most
             for at in range(start, stop, block):
-                read = self._read(tensor, tensor.storage, at, min(block, stop - at))
+                raw = self._read(tensor.storage, (tensor.offset + at) * size, min(block, stop - at) * size)
+                read = self._in_order(raw, tensor.storage).view(held_as(tensor.dtype.name))
                 yield from (read[first : first + most] for first in range(0, len(read), most))
+                if self._checks is not None:  # they are in the cache by now; swapped once more, as they are in the file
+                    self._checks.hear(tensor.storage, (tensor.offset + at) * size, self._in_order(raw, tensor.storage))
 
-    def _read(self, tensor: Tensor, storage: Storage, at: int, count: int) -> Array:
-        """Return some elements, in memory that this thread reads into again and again."""
-        size = tensor.dtype.bits // 8
-        extent, offset, length = _require_all(storage), (tensor.offset + at) * size, count * size
+    def _read(self, storage: Storage, offset: int, length: int) -> Array:
+        """Return some bytes of a storage, in memory that this thread reads into again and again."""
+        extent = _require_all(storage)
         if offset + length > storage.nbytes:
             raise DamagedError(f"The bytes of storage {storage.key} are not all in the file.")
         raw = self._buffer(length)
         self._fill(extent, offset, raw.data)
-        if self._checks is not None:
-            self._checks.hear(storage, offset, raw)
-        return self._in_order(raw, storage).view(held_as(tensor.dtype.name))
+        return raw
 
     def _buffer(self, length: int) -> Array:
+        if self._checks is not None:
+            return self._checks.room(length)
         held: Array | None = getattr(self._own, "buffer", None)
         if held is None or held.size < length:
             held = self._own.buffer = room(length, "uint8")

@@ -226,6 +226,8 @@ def graft(
 
     Single flipped bits that the checksum locates, and the donor does not heal, are flipped back
     (``GraftReport.healed``); ``donor`` None does only that. ``output`` None is next to it (``name.grafted.ext``).
+    ``donor`` may be an address, of which only headers and damaged tensors are fetched (``GraftReport.fetched``);
+    ``GraftReport.published`` names the published hash that the whole output has.
     ``key`` takes patterns of tensors to replace whether or not they are known to be damaged. ``root`` and ``from_root``
     are the corresponding parts of both files. ``unsafe_fixes`` consents to a mixture of two saves, and ``diff`` writes
     nothing. ``GraftReport.left`` is what stays damaged. Raises UsageError, UnreadableError, NotACheckpointError,

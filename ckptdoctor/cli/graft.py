@@ -14,6 +14,7 @@ from ckptdoctor.cli.options import as_json, color, files, quiet
 from ckptdoctor.cli.progress import NOTHING_WRITTEN, drawn
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.grafting.request import GraftRequest
+from ckptdoctor.remote.addresses import shown as plainly
 
 if TYPE_CHECKING:
     from ckptdoctor.edits.grafts import GraftReport
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _EXAMPLES = (
     ("Replace what is damaged", "ckptdoctor graft damaged.pt --from copy.pt"),
+    ("Fetch only what is damaged", "ckptdoctor graft damaged.pt --from hf://ME/NET/model.pt"),
     ("Flip single bits back, without another copy", "ckptdoctor graft damaged.pt -o healed.pt"),
     ("Show what would be replaced, and write nothing", "ckptdoctor graft damaged.pt --from copy.pt --diff"),
 )
@@ -33,7 +35,8 @@ _EXAMPLES = (
     "donor",
     metavar="OTHER",
     shell_complete=files,
-    help="The other copy: a file or folder in any format. Without it only single flipped bits are healed.",
+    help="The other copy: a file or folder in any format, or an address, of which only damaged tensors are fetched. "
+    "Without it only single flipped bits are healed.",
 )
 @click.option(
     "-o",
@@ -70,7 +73,11 @@ def command(
     checksum, have holes of zero bytes, or contain NaN or infinities. Names, shapes and dtypes must be the same in
     OTHER, and its tensors must be intact. All other bytes of DAMAGED stay as they are. Bytes that match the checksum in
     DAMAGED are what was saved; without a checksum, both files must agree in every other tensor to count as copies of
-    one save, and anything else needs --unsafe-fixes.
+    one save, and anything else needs --unsafe-fixes. A seal or a published hash that the result has proves it as well.
+
+    Of an address (https://, hf://, s3://) only headers and the damaged tensors are fetched. The whole file is proven by
+    the SHA-256 that its server publishes, or by a seal next to either file; without those it is reported which tensors
+    are proven by their checksums.
 
     What OTHER does not have is healed where the checksum of a tensor in a PyTorch .pt (zip) file shows which one bit
     was flipped, and other damage would look the same in less than 1 of 10,000 cases, or a seal or a published SHA-256
@@ -88,7 +95,7 @@ def command(
             from ckptdoctor import __version__
             from ckptdoctor.rendering import graft as shown
 
-            emit(shown.refused_json(path, donor, str(interrupt), __version__, "interrupted"))
+            emit(shown.refused_json(path, donor and plainly(donor), str(interrupt), __version__, "interrupted"))
         raise
     except (UsageError, UnreadableError):
         raise
@@ -131,7 +138,8 @@ def _refuse(request: GraftRequest, error: CkptDoctorError, style: str, color: st
     if style == "json":
         from ckptdoctor import __version__
 
-        emit(shown.refused_json(request.path, request.donor, error.message, __version__))
+        donor = request.donor and plainly(request.donor)
+        emit(shown.refused_json(request.path, donor, error.message, __version__))
         complain(error.message.split("\n")[0])
     else:
         emit(conversion.refused(error.message, paint(color)))

@@ -12,6 +12,7 @@ class Ground(str, Enum):
     """Why the other copy's values may stand for those that were lost, from the best reason to none."""
 
     CHECKSUM = "checksum"  # they fit the checksum that the damaged file keeps: bit for bit what was saved
+    PUBLISHED = "published"  # the whole file with them has a hash that was published for it
     COPIES = "copies"  # every other tensor that both files have is byte-equal
     CONSENT = "consent"  # nothing shows that both come from one save: the result is a mixture
 
@@ -61,12 +62,14 @@ class Likeness:
 
     Of the tensors that both have and neither is known to have damaged, ``equal`` are byte-equal; ``unlike`` are not.
     ``others`` counts what differs next to tensors (an epoch). ``alone`` counts tensors that only the damaged file has.
+    ``by_checksums``: none of them was read, and only those count of which both files have a checksum.
     """
 
     equal: int = 0
     unlike: tuple[KeyPath, ...] = ()
     others: int = 0
     alone: int = 0
+    by_checksums: bool = False
 
     @property
     def compared(self) -> int:
@@ -88,6 +91,10 @@ class GraftReport:
     counts those of the output that are not the damaged file's. ``unexamined`` says which files of the other copy are
     missing or damaged; ``unsummed``: some values have no checksum that verifies them. ``written`` is true once the
     output is there, and verified.
+
+    Of a donor on another machine, ``fetched`` of its ``donor_size`` bytes were fetched. ``published`` names the hash
+    that was published for the whole file and is that of the output ("": none is), and ``unlike_published`` those that
+    are not.
     """
 
     path: str
@@ -104,6 +111,10 @@ class GraftReport:
     unexamined: str = ""
     unsummed: bool = False
     replaces_original: bool = False
+    fetched: int | None = None
+    donor_size: int = 0
+    published: str = ""
+    unlike_published: tuple[str, ...] = ()
     written: bool = False
     seconds: float = 0.0
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Iterable, Iterator
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, Source, Storage, Tensor
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, Source, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.progress import Progress, Work, in_thread
 from ckptdoctor.examine.deep import integrity_of
 from ckptdoctor.noun import field, noun, replace
+from ckptdoctor.sealing.manifest import SUFFIX
+from ckptdoctor.sealing.verify import verify
 from ckptdoctor.values.damage import Damage
 from ckptdoctor.values.statistics import Values, not_finite
 
@@ -29,7 +32,15 @@ class Health:
 def examined(
     checkpoint: Checkpoint, source: Source, only: Iterable[Tensor] | None = None
 ) -> Generator[Progress, None, Health]:
-    """Read every byte, and the values of all tensors, or of those in ``only``."""
+    """Read every byte, and the values of all tensors, or of those in ``only``.
+
+    Of a file on another machine nothing but those is read.
+    """
+    if only is not None and source.distant:
+        only = tuple(only)
+        keys = {storage.key for tensor in only for storage in storages_of(tensor)}
+        storages = tuple([each for each in checkpoint.storages if each.key in keys])
+        checkpoint = replace(checkpoint, tensors=only, storages=storages, state_dicts=())
     integrity = (yield from integrity_of(checkpoint, source)).require()
     damage = {each.storage.key: each for each in integrity.damage}
     troubles = dict(_of_bytes(checkpoint, damage))
@@ -38,6 +49,10 @@ def examined(
     if wanted:
         odd = dict(_of_values((yield from _values(replace(checkpoint, tensors=wanted), source))))
     only_odd = frozenset(odd.keys() - troubles.keys())
+    promise = integrity.promise
+    if promise is not None and promise.sealed and integrity.digest != promise.digits:
+        troubles = {**_of_seal(checkpoint, source), **troubles}
+        only_odd -= troubles.keys()
     return Health(damage, {**odd, **troubles}, integrity.without_checksum, only_odd)
 
 
@@ -56,6 +71,14 @@ def _of_bytes(checkpoint: Checkpoint, damage: dict[str, Damage]) -> Iterator[tup
             if trouble:
                 yield tensor.path, trouble
                 break
+
+
+def _of_seal(checkpoint: Checkpoint, source: Source) -> dict[KeyPath, str]:
+    """Return the tensors that are not as they were sealed, where the file has a seal of its own."""
+    if not os.path.isfile(source.path + SUFFIX):
+        return {}
+    changed = {each.name for file in verify(source.path).files for each in file.changed}
+    return {each.path: "is not as it was sealed" for each in checkpoint.tensors if show_path(each.path) in changed}
 
 
 def _trouble(storage: Storage, damage: Damage | None) -> str:

@@ -4,8 +4,9 @@ What the other copy does not have may need none: where one flipped bit explains 
 back (``examine.flipped_bits``). Without another copy that is all that is done.
 
 The damaged file keeps the checksum of what was saved. Bytes of the other copy that fit it are the ones that were lost,
-and need no other proof. Where there is no checksum, the two files must agree in every other tensor to pass for copies
-of one save; what comes of two different ones is a mixture, and needs consent.
+and need no other proof. Where there is no checksum, the whole file must get a hash that was published for it, or the
+two files must agree in every other tensor to pass for copies of one save; what comes of two different ones is a
+mixture, and needs consent. Of a copy on another machine no more is read than the tensors that are damaged.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from time import perf_counter
 from typing import Union
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Source, show_path
+from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Source, Tensor
 from ckptdoctor.checkpoint.checkpoint import told_of
 from ckptdoctor.checkpoint.patterns import named_paths
 from ckptdoctor.checkpoint.progress import Progress, Work, follow, in_thread
@@ -30,16 +31,25 @@ from ckptdoctor.errors import DamagedError, NotACheckpointError, RefusedError, U
 from ckptdoctor.facts.reader_notes import require_own_values
 from ckptdoctor.formats.suffixes import require_own_format, unwrapped_path
 from ckptdoctor.grafting.choice import Choice, with_others
+from ckptdoctor.grafting.consent import require_healing
 from ckptdoctor.grafting.damage import Health, examined, storages_of
+from ckptdoctor.grafting.published import WholeProof, proven
 from ckptdoctor.grafting.recipe import Healed, grafted, write
+from ckptdoctor.grafting.remote_copy import (
+    FetchedSource,
+    fetched,
+    name_of,
+    open_copy,
+    same_checksums,
+)
 from ckptdoctor.grafting.request import GraftRequest, output_of
 from ckptdoctor.noun import noun, replace
+from ckptdoctor.remote.addresses import is_address, shown
+from ckptdoctor.remote.downloading import command, path_of
 from ckptdoctor.values.diff_bytes import same_bytes
-from ckptdoctor.wording import and_so_on, first_few, format_name, listed, plural
+from ckptdoctor.wording import format_name, listed
 from ckptdoctor.writing.target import resolve
 
-_NAMED = 3  # tensors that a message names
-_FEW = 10  # as the part of all: fewer that differ may be damaged, and are no sign of another training step
 _WRITTEN = ("torch zip", "torch legacy", "safetensors")
 Event = Union[Progress, GraftReport]
 
@@ -58,6 +68,11 @@ class _Opened:
     def side(self) -> Side:
         """The part of it that is compared with the other."""
         return Side(self.path, self.checkpoint, self.root)
+
+    @property
+    def distant(self) -> bool:
+        """Whether it is on another machine."""
+        return self.source.distant
 
 
 def graft(request: GraftRequest) -> GraftReport:
@@ -78,9 +93,14 @@ def grafting(request: GraftRequest) -> Generator[Event, None, GraftReport]:
         choice, likeness = yield from _choice(request, mine, its)
         choice.choose()
         report = _report(request, mine, its, choice, likeness)
-        _require(request, report, choice)
         wanted = grafted(mine.checkpoint, mine.source, choice.made.values())
-        recipe = formats.write(wanted, mine.source)
+        recipe = None
+        if report.grafted and not report.left and (report.mixture or report.fetched is not None):
+            recipe = formats.write(wanted, mine.source)
+            remote = its.source.remote if its is not None and isinstance(its.source, FetchedSource) else None
+            report = _proven(report, (yield from proven(recipe, mine.source, request.donor, remote)))
+        require_healing(request, report, any(each.denied for each in choice.made.values()))
+        recipe = recipe or formats.write(wanted, mine.source)
         report = replace(report, new_bytes=sum(each.nbytes for each in choice.made.values()))
         if request.dry or report.output is None:
             yield report
@@ -109,7 +129,9 @@ def _choice(
     partners = {pair.a.path: pair for pair in found.pairs if pair.sure}
     here = yield from _without_doubts(here, partners, mine, its)
     asked = with_others(mine.checkpoint, here.damage, dict(_wanted(request, mine, here)))
-    there = yield from examined(its.checkpoint, its.source, [partners[path].b for path in asked if path in partners])
+    donors = [partners[path].b for path in asked if path in partners]
+    yield from _fetched(its, donors)
+    there = yield from examined(its.checkpoint, its.source, donors)
     likeness = yield from _likeness(found, mine, its, {*here.troubles, *asked}, there)
     both = (mine.checkpoint, mine.source, here), (its.checkpoint, there)
     # what is named is to become what it is in the other copy, whether or not that is what was saved
@@ -152,19 +174,26 @@ def _two_commands(request: GraftRequest) -> Iterator[str]:
         "A graft replaces bytes in place, so the file's headers must be intact. For a state dict use two "
         "commands: recover what is intact, and add what only the other copy has, if everything else is equal:"
     )
+    if is_address(donor):
+        yield f"  {command(shown(donor))}"
+        donor = name_of(donor)
     yield f"  ckptdoctor salvage {quote(path)} -o {quote(part)}"
     yield f"  ckptdoctor merge {quote(part)} {quote(donor)} -o {quote(output)}"
 
 
 def _donor(stack: ExitStack, request: GraftRequest, donor: str) -> _Opened:
-    source, container = stack.enter_context(formats.opened(donor, here=True))
+    source: Source
+    if is_address(donor) and path_of(donor) is None:
+        source, container = open_copy(stack, donor)
+    else:
+        source, container = stack.enter_context(formats.opened(donor, here=True))
     try:
         checkpoint = formats.read(source, container)
     except NotACheckpointError as error:
         advice = f"No tensor can be taken from it: name another copy of {request.path} with --from."
         raise NotACheckpointError(f"{error.message} {advice}") from error
     require_own_values(checkpoint)
-    return _Opened(donor, source, container, checkpoint, _root(checkpoint, request.from_root))
+    return _Opened(shown(donor), source, container, checkpoint, _root(checkpoint, request.from_root))
 
 
 def _root(checkpoint: Checkpoint, root: str | None) -> KeyPath:
@@ -200,6 +229,7 @@ def _without_doubts(
     ]
     if not asked:
         return here
+    yield from _fetched(its, [pair.b for pair in asked])
     same = yield from _compared(asked, mine, its)
     differ = {
         storage.key for pair, each in zip(asked, same, strict=True) if not each for storage in storages_of(pair.a)
@@ -209,6 +239,12 @@ def _without_doubts(
     sound = {pair.a.path for pair in asked if all(storage.key not in damage for storage in storages_of(pair.a))}
     troubles = {path: each for path, each in here.troubles.items() if path not in sound - here.not_finite}
     return replace(here, damage=damage, troubles=troubles)
+
+
+def _fetched(its: _Opened, tensors: Sequence[Tensor]) -> Generator[Progress, None, None]:
+    """Bring these tensors of the other copy here, where they are on another machine."""
+    if isinstance(its.source, FetchedSource):
+        yield from fetched(its.source, tensors)
 
 
 def _compared(pairs: Sequence[Pair], mine: _Opened, its: _Opened) -> Generator[Progress, None, list[bool | None]]:
@@ -223,16 +259,23 @@ def _compared(pairs: Sequence[Pair], mine: _Opened, its: _Opened) -> Generator[P
 def _likeness(
     found: Difference, mine: _Opened, its: _Opened, sick: set[KeyPath], there: Health
 ) -> Generator[Progress, None, Likeness]:
-    """Return how far the two agree in what is healthy in both."""
+    """Return how far the two agree in what is healthy in both.
+
+    Of a copy on another machine, checksums in its headers tell, as far as both have them.
+    """
     pairs = [
         pair for pair in found.pairs if pair.sure and pair.a.path not in sick and pair.b.path not in there.troubles
     ]
-
-    same = yield from _compared(pairs, mine, its)
+    same: list[bool | None]
+    if its.distant:
+        alike = mine.checkpoint.big_endian == its.checkpoint.big_endian
+        same = [same_checksums(pair.a, pair.b) if alike else None for pair in pairs]
+    else:
+        same = yield from _compared(pairs, mine, its)
     told = list(zip(pairs, same, strict=True))
     unlike = tuple([pair.a.path for pair, each in told if each is False])
     others = sum(each.a is not ABSENT and each.b is not ABSENT for each in found.others)
-    return Likeness(sum(each is True for each in same), unlike, others, len(found.removed))
+    return Likeness(sum(each is True for each in same), unlike, others, len(found.removed), its.distant)
 
 
 def _report(
@@ -243,7 +286,7 @@ def _report(
     output = output_of(request, unwrapped_path(mine.container)) if grafted or healed else None
     return GraftReport(
         path=request.path,
-        donor=request.donor,
+        donor=None if its is None else its.path,
         output=output,
         format=mine.checkpoint.format,
         tensors=len(mine.checkpoint.tensors),
@@ -255,7 +298,20 @@ def _report(
         unexamined="" if its is None else _unread(its),
         unsummed=here.unsummed > 0,
         replaces_original=output is not None and os.path.realpath(output) == os.path.realpath(request.path),
+        fetched=its.source.bytes_read if its is not None and its.distant else None,
+        donor_size=its.source.size if its is not None and its.distant else 0,
     )
+
+
+def _proven(report: GraftReport, whole: WholeProof) -> GraftReport:
+    """Return the report with what is known of the whole output: where it has a published hash, every byte is proven."""
+    report = replace(report, published=whole.by, unlike_published=whole.asked)
+    if not whole.by:
+        return report
+    proved = [
+        each if each.ground is Ground.CHECKSUM else replace(each, ground=Ground.PUBLISHED) for each in report.grafted
+    ]
+    return replace(report, grafted=tuple(proved))
 
 
 def _unread(its: _Opened) -> str:
@@ -293,62 +349,3 @@ def _ground(storages: tuple[Healed, ...], likeness: Likeness) -> Ground:
     if likeness.alike and not any(each.denied for each in storages):
         return Ground.COPIES
     return Ground.CONSENT
-
-
-def _require(request: GraftRequest, report: GraftReport, choice: Choice) -> None:
-    """Raise RefusedError where nothing can be done, and for what needs a consent that was not given."""
-    stays = [f"  {show_path(each.path)} {each.trouble}, and {each.why}" for each in report.left]
-    if report.left and request.donor is None and not report.healed:
-        quoted = quote(request.path)
-        lines = [
-            f"{request.path}: no flipped bit that is certain explains its damage, so nothing can be healed without "
-            "another copy:",
-            *first_few(stays, _NAMED, before="  and "),
-            "Take the damaged tensors from a copy, or recover what is intact:",
-            f"  ckptdoctor graft {quoted} --from OTHER",
-            f"  ckptdoctor salvage {quoted}",
-        ]
-        raise RefusedError("\n".join(lines))
-    if report.left and (request.keys or not report.changes):
-        what = "the named tensors" if request.keys else "the damaged tensors"
-        seen = [f"not examined: {report.unexamined}"] if report.unexamined else []
-        lines = [f"{request.donor} cannot stand for {what}:", *first_few(stays, _NAMED, before="  and "), *seen]
-        raise RefusedError("\n".join(lines))
-    if not report.mixture or request.unsafe:
-        return
-    denied = any(each.denied for each in choice.made.values())
-    alone = [f"Without --from, {plural(len(report.healed), 'tensor')} can be healed."] if report.healed else []
-    raise RefusedError("\n".join([*_against(request, report, denied), _CONSENT, *alone]))
-
-
-def _as_what(likeness: Likeness, one_file: bool) -> str:
-    """Return what it speaks of that so many differ: few may be damaged as well."""
-    if one_file:
-        return ""
-    few = len(likeness.unlike) * _FEW <= likeness.compared
-    return "; if that is damage too, name it with --key" if few else ", like those of another training step"
-
-
-_CONSENT = "The result would be a mixture. Use a copy of the same save, or add --unsafe-fixes if you want a mixture."
-
-
-def _against(request: GraftRequest, report: GraftReport, denied: bool) -> Iterator[str]:
-    """Yield what speaks against two copies of one save."""
-    likeness, first = report.likeness, next(each for each in report.grafted if each.ground is Ground.CONSENT)
-    assert request.donor is not None
-    one_file = os.path.realpath(request.path) == os.path.realpath(request.donor)
-    copy = (
-        f"{request.from_root} is not a copy of {request.root}"
-        if one_file
-        else f"{request.donor} is not a copy of that save"
-    )
-    if likeness.unlike:
-        names = and_so_on(map(show_path, likeness.unlike), _NAMED)
-        yield (
-            f"{copy}: of the {plural(likeness.compared, 'other tensor')} that both have, {len(likeness.unlike):,} "
-            f"differ{'s' if len(likeness.unlike) == 1 else ''} ({names}){_as_what(likeness, one_file)}."
-        )
-    elif not likeness.equal:
-        yield f"Nothing shows that {request.donor} is a copy of that save: there is no other tensor that both have."
-    if denied:
-        yield f"Its bytes for {show_path(first.path)} do not match the checksum of the saved ones."

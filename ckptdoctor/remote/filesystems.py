@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
+from ckptdoctor.remote.published import in_listing
 from ckptdoctor.wording import plural
 
 _DELAYS = (0.5, 1.0)
@@ -91,6 +92,7 @@ class FilesystemFile(_Place):
         if not isinstance(size, int):
             raise UnreadableError(f"{path}: its server does not report its size. Download it first.")
         self.size = size
+        self.published = tuple(dict.fromkeys(in_listing(info)))
 
     def fetch(self, start: int, stop: int) -> bytes:
         """Return exactly these bytes. Raises UnreadableError."""

@@ -21,6 +21,7 @@ from urllib.request import getproxies, proxy_bypass
 from ckptdoctor import __version__
 from ckptdoctor.errors import UnreadableError
 from ckptdoctor.remote.downloading import download_first
+from ckptdoctor.remote.published import Published, in_headers
 from ckptdoctor.remote.source import HEAD_BYTES
 from ckptdoctor.wording import plural
 
@@ -46,7 +47,8 @@ class _Transient(Exception):
 class HttpFile:
     """A file on a web server; ``path`` is its address in messages, ``hint`` what may help where it is refused.
 
-    ``headers`` go to the server of ``address`` only, never to one that it redirects to.
+    ``headers`` go to the server of ``address`` only, never to one that it redirects to. ``published`` are the hashes of
+    the whole file that the servers on the way have said.
     Raises UnreadableError where there is no such file, it cannot be reached, or it is large and cannot be had in parts.
     """
 
@@ -61,6 +63,7 @@ class HttpFile:
         self._tag: str | None = None
         self.size = -1
         self._whole: bytes | None = None
+        self.published: tuple[Published, ...] = ()
         try:
             self.head = self._attempted(0, HEAD_BYTES)
         except BaseException:
@@ -129,6 +132,8 @@ class HttpFile:
         for _ in range(_MOST_REDIRECTS):
             own = self._headers if _server(self._place) == _server(self._origin) else {}
             response = self._connection.get(self._place, {**wanted, **own})
+            if response.status in (200, 206, *REDIRECTS):
+                self.published = tuple(dict.fromkeys((*self.published, *in_headers(response.headers))))
             if response.status not in REDIRECTS or not response.headers.get("Location"):
                 return response
             empty = told_length(response) == 0 and "Transfer-Encoding" not in response.headers

@@ -8,6 +8,7 @@ from ckptdoctor.checkpoint import Source
 from ckptdoctor.checkpoint.checkpoint import FileIdentity
 from ckptdoctor.errors import TruncatedError, UnreadableError
 from ckptdoctor.remote.downloading import download_first
+from ckptdoctor.remote.published import Published
 from ckptdoctor.wording import plural
 
 # the beginning of a file, where headers are, and its end, where the directory of an archive is; together they are less
@@ -27,10 +28,14 @@ MOST_REQUESTS = 40
 
 
 class RemoteFile(Protocol):
-    """A file on another machine. ``head`` is what opening it has already brought of its beginning."""
+    """A file on another machine. ``head`` is what opening it has already brought of its beginning.
+
+    ``published`` are hashes of the whole file that its server has said so far.
+    """
 
     size: int
     head: bytes
+    published: tuple[Published, ...]
 
     def fetch(self, start: int, stop: int) -> bytes:
         """Return exactly these bytes. Raises UnreadableError when they cannot be had, after trying more than once."""
@@ -59,6 +64,11 @@ class RemoteSource:
         """Bytes fetched so far."""
         return self._read
 
+    @property
+    def published(self) -> tuple[Published, ...]:
+        """The hashes of the whole file that its server publishes, as far as it has been asked."""
+        return self._remote.published
+
     def read(self, offset: int, length: int) -> bytes:
         """Return exactly ``length`` bytes at ``offset``.
 
@@ -77,6 +87,11 @@ class RemoteSource:
         if length >= _LARGE:
             return self._fetched(offset, stop)
         return self._wider(offset, stop)
+
+    def fetch(self, offset: int, length: int) -> bytes:
+        """Return the same as ``read``, and fetch nothing else with it, however little it is."""
+        data = self._kept(offset, offset + length)
+        return self._fetched(offset, offset + length) if data is None else data
 
     def part(self, file: str) -> Source:
         """Return itself: all bytes of a checkpoint in one file are here."""

@@ -12,13 +12,14 @@ from ckptdoctor.rendering.json import SCHEMA, dump
 from ckptdoctor.rendering.numbers import plural, shape, size
 from ckptdoctor.rendering.paint import Paint
 from ckptdoctor.rendering.wrapping import abridged, wrapped
-from ckptdoctor.wording import and_more, beyond, format_name
+from ckptdoctor.wording import and_more, beyond, format_name, listed
 
 _LISTED = 20  # tensors that are named one by one
 _NAMED = 3  # tensors that a sentence names
 _NAME = 60  # characters of a name
 _GROUNDS = {
     Ground.CHECKSUM: "the other copy's bytes match the checksum of the original save",
+    Ground.PUBLISHED: "the whole file then has a hash that was published for it",
     Ground.COPIES: "both files agree in everything else that was compared, so they are taken for copies of one save",
     Ground.CONSENT: "you gave --unsafe-fixes: nothing shows that both belong to one save, and the result is a mixture",
 }
@@ -40,6 +41,8 @@ def _planned(report: GraftReport, paint: Paint, width: int | None) -> Iterator[s
     yield f"{escape(report.path)} · {format_name(report.format)} · {_chosen(report, count)}"
     if report.donor is not None:
         yield from wrapped(f"  alike     {_likeness(report, report.donor)}", width, "", "            ")
+    if report.fetched is not None:
+        yield f"  fetched   {size(report.fetched)} of {size(report.donor_size)}"
     if report.grafted:
         nbytes = sum(each.nbytes for each in report.grafted)
         yield f"  grafted   {plural(len(report.grafted), 'tensor')}   {size(nbytes)}"
@@ -66,6 +69,8 @@ def _planned(report: GraftReport, paint: Paint, width: int | None) -> Iterator[s
         yield f"note · {plural(report.beside, 'other tensor')} {verb} not requested"
     if report.unexamined:
         yield f"note · not examined: {escape(report.unexamined)}"
+    if report.fetched is not None and report.grafted and not report.published:
+        yield from wrapped(f"note · {_unproven(report)}", width, "", "  ")
 
 
 def _outcome(report: GraftReport, paint: Paint, width: int | None) -> Iterator[str]:
@@ -91,6 +96,8 @@ def _outcome(report: GraftReport, paint: Paint, width: int | None) -> Iterator[s
             f"{'tensor' if len(report.grafted) == 1 else 'tensors'}"
         )
     yield from wrapped(f"verified · {told}", width, "", "  ")
+    if report.published:
+        yield from wrapped(f"verified · the whole file has {escape(report.published)}", width, "", "  ")
     yield f"next · {paint.accent(_next(report))}"
 
 
@@ -106,7 +113,9 @@ def _chosen(report: GraftReport, count: int) -> str:
 def _likeness(report: GraftReport, donor: str) -> str:
     likeness = report.likeness
     other = "other " if report.changes or report.left else ""
-    if not likeness.compared:
+    if likeness.by_checksums:
+        told = _by_checksums(likeness, other)
+    elif not likeness.compared:
         told = f"{escape(donor)} has no {other}tensor to compare"
     elif likeness.alike:
         which = f"the one {other}tensor" if likeness.equal == 1 else f"all {likeness.equal:,} {other}tensors"
@@ -119,6 +128,33 @@ def _likeness(report: GraftReport, donor: str) -> str:
     if likeness.others:
         told += f"; {plural(likeness.others, 'value')} other than tensors differ{'s' if likeness.others == 1 else ''}"
     return told
+
+
+def _by_checksums(likeness: Likeness, other: str) -> str:
+    """Return how far the headers of a copy tell that it is one, of which nothing else was read."""
+    if not likeness.compared:
+        return f"no {other}tensor has a checksum in both, and none was fetched to be compared"
+    tensors = plural(likeness.compared, f"{other}tensor")
+    if likeness.alike:
+        return f"by their checksums, the copies agree in all of {tensors} that have one in both"
+    verb = "differs" if len(likeness.unlike) == 1 else "differ"
+    return f"by their checksums, the copies agree in {likeness.equal:,} of {tensors}: {_first(likeness.unlike)} {verb}"
+
+
+def _unproven(report: GraftReport) -> str:
+    """Return what is not proven of an output for which no published hash speaks."""
+    one = len(report.grafted) == 1
+    if report.left or report.beside:
+        why = "it is still damaged"
+    elif report.unlike_published:
+        why = f"it does not have {escape(listed(report.unlike_published))}"
+    else:
+        why = "no hash of it is published"
+    if all(each.ground is Ground.CHECKSUM for each in report.grafted):
+        proof = f"proven by {'its' if one else 'their'} checksum{'' if one else 's'}"
+    else:
+        proof = "not proven"
+    return f"the file as a whole is not proven: {why}. The grafted {'tensor is' if one else 'tensors are'} {proof}"
 
 
 def _why(each: Graft) -> str:
@@ -156,7 +192,7 @@ def _next(report: GraftReport) -> str:
 
 
 def as_json(report: GraftReport, version: str) -> str:
-    """Return the same, schema ``ckptdoctor/1``; ``because`` is "checksum", "copies" or "consent"."""
+    """Return the same, schema ``ckptdoctor/1``; ``because`` is "checksum", "published", "copies" or "consent"."""
     status = "grafted" if report.written else "planned" if report.changes else "nothing to do"
     return dump(
         {
@@ -176,6 +212,9 @@ def as_json(report: GraftReport, version: str) -> str:
             "damaged_beside": report.beside,
             "new_bytes": report.new_bytes,
             "not_examined": report.unexamined or None,
+            "fetched": report.fetched,
+            "published": report.published or None,
+            "unlike_published": list(report.unlike_published),
             "replaces_original": report.replaces_original,
             "seconds": round(report.seconds, 4),
         }

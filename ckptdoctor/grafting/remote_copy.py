@@ -25,6 +25,7 @@ from ckptdoctor.remote import open_remote
 from ckptdoctor.remote.addresses import shown
 from ckptdoctor.remote.downloading import command
 from ckptdoctor.remote.source import RemoteSource
+from ckptdoctor.wording import format_name
 from ckptdoctor.writing.system import write_at
 
 _REQUEST = 8 << 20  # bytes that are fetched at once
@@ -146,7 +147,8 @@ def open_copy(stack: ExitStack, address: str) -> tuple[FetchedSource, Container]
     if container.format in formats.PACKED:
         name = shown(address)
         raise UsageError(
-            f"{name} is a {format_name(container.format)}, of which no part can be fetched. Download it: {command(name)}"
+            f"{name} is a {format_name(container.format)}, of which no part can be fetched. "
+            f"Download it: {command(name)}"
         )
     return source, container
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _EXAMPLES = (
     ("Replace what is damaged", "ckptdoctor graft damaged.pt --from copy.pt"),
-    ("Fetch only what is damaged", "ckptdoctor graft damaged.pt --from hf://ME/NET/model.pt"),
     ("Flip single bits back, without another copy", "ckptdoctor graft damaged.pt -o healed.pt"),
     ("Show what would be replaced, and write nothing", "ckptdoctor graft damaged.pt --from copy.pt --diff"),
 )

@@ -128,7 +128,7 @@ class Tensor:
 
 
 def same_facts(one: Tensor, other: Tensor) -> bool:
-    """Return whether two tensors are the same but for their paths, storages, parts, chunks and origins.
+    """Return whether two tensors are the same except for their paths, storages, parts, chunks and origins.
 
     Spelt out field by field, for this is asked of every tensor of a file: fetching them by their names takes four times
     as long.

@@ -107,7 +107,7 @@ def _part(key: _Key) -> Part:
 
 
 def _compound(node: Node) -> bool:
-    """Return whether a node can have children; even without any it is no plain value."""
+    """Return whether a node can have children; even without any it is not a plain value."""
     return isinstance(node, (Mapping, Sequence, Opaque))
 
 

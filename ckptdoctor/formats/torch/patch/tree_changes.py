@@ -207,7 +207,7 @@ def _renamed_entries(
 
 
 def _only_moved(value: Node, before: Node) -> bool:
-    """Return whether a tensor is what it was, but for its path and where it comes from."""
+    """Return whether a tensor is what it was, except for its path and where it comes from."""
     if not isinstance(value, Tensor) or not isinstance(before, Tensor) or not same_facts(value, before):
         return False
     return (value.storage is before.storage or value.storage == before.storage) and value.chunks == before.chunks

@@ -325,6 +325,7 @@ BEHIND_DOORS = {
     "rules/test_framework.py": {"match.comparison"},
     "rules/test_notes.py": {"values.damage"},
     # plain functions of names, shapes and sizes, asked for hundreds of them or for how their work grows
+    "checkpoint/test_changed_trees.py": {"checkpoint.changed_trees"},
     "checkpoint/test_cached_by_identity.py": {"checkpoint.cached_by_identity"},
     "checkpoint/test_key_patterns.py": {"checkpoint.patterns", "rules.kit.wording", "rules.reference.missing_keys"},
     "rules/adapter/test_adapter_not_merged.py": {"facts.adapters"},

@@ -126,7 +126,8 @@ def flatten(account: Account, edit: Flatten) -> None:
 
 def repickle(account: Account, edit: Repickle) -> None:
     """Have strings of Python 2 and old tensors as today's pickles have them."""
-    encoding = edit.encoding if of_python_2(account.source) else None
+    old = of_python_2(account.source)
+    encoding = edit.encoding if old else None
     for box in list(boxes(account.root)):
         noun = box.noun()
         values = array_values(noun) if isinstance(noun, Opaque) else None
@@ -135,6 +136,8 @@ def repickle(account: Account, edit: Repickle) -> None:
                 place.holds = _of_today(place.holds)
             elif isinstance(place.holds, bytes):
                 place.holds = _text(place.holds, encoding)
+            if not old and (isinstance(place.holds, bytes) or _is_bytes(place.step)):
+                account.names.add("_codecs.encode")
         if values is not None:
             account.names.add("_codecs.encode")
             state = box.state.holds
@@ -245,8 +248,12 @@ def _text(value: bytes, encoding: str | None) -> bytes | str:
     return value
 
 
+def _is_bytes(step: Part) -> bool:
+    return isinstance(step, Special) and step.text.startswith(BYTES)
+
+
 def _text_step(step: Part, encoding: str) -> Part:
-    if not isinstance(step, Special) or not step.text.startswith(BYTES):
+    if not isinstance(step, Special) or not _is_bytes(step):
         return step
     try:
         value = literal_eval(step.text)

@@ -7,10 +7,12 @@ import subprocess
 import sys
 from importlib import import_module
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
+import ckptdoctor
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import FileSource, NoteKind
 from ckptdoctor.edits import Rename, SetSuffix, Truncate
@@ -164,3 +166,10 @@ def test_a_safetensors_file_needs_neither_torch_nor_the_pickle_machine(tmp_path)
     )
     command = [sys.executable, "-c", program, str(tmp_path / "m.safetensors")]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_an_array_can_be_repaired_into_a_torch_file(tmp_path):
+    """It is a tree of one tensor."""
+    np.save(tmp_path / "array.npy", np.arange(3.0))
+    ckptdoctor.fix(tmp_path / "array.npy", tmp_path / "model.pt")
+    assert torch.load(tmp_path / "model.pt").tolist() == [0.0, 1.0, 2.0]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import ckptdoctor
 from ckptdoctor import formats
 from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import RefusedError
@@ -135,6 +136,14 @@ def test_other_protocols_are_written_anew(tmp_path: Path, protocol: int, zipped:
     loaded = rewritten(tmp_path, contents, pickle_protocol=protocol, _use_new_zipfile_serialization=zipped)
     assert torch.equal(loaded.pop("w"), torch.ones(2))
     assert loaded == {"args": {"a": b"\xff", "n": 1.0}, "s": {1}, "empty": b""}
+
+
+def test_bytes_of_newer_protocols_are_no_strings_of_python_2(tmp_path: Path):
+    """Not even while repairs follow each other: written with protocol 2, they are bytes still."""
+    contents = {"blob": b"\xff\x80", b"\xfe": 1, "empty": b""}
+    torch.save(contents, tmp_path / "model.pt", pickle_protocol=4)
+    ckptdoctor.fix(tmp_path / "model.pt", tmp_path / "safe.pt", unsafe_fixes=True)
+    assert torch.load(tmp_path / "safe.pt", weights_only=False) == contents
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,8 @@ _ENCODE = ("_codecs", "encode")  # what protocol 2 writes bytes with
 
 def repickle(checkpoint: Checkpoint, edit: Repickle) -> Checkpoint:
     """Return the checkpoint after the edit. Raises RefusedError where two keys would become one."""
-    changer = _Changer(edit.encoding if of_python_2(checkpoint) else None)
+    old = of_python_2(checkpoint)
+    changer = _Changer(edit.encoding if old else None, old)
     tree = changer.node(checkpoint.tree)
     made = with_tree(checkpoint, tree) if tree is not checkpoint.tree else checkpoint
     if changer.made_bytes and all((each.module, each.name) != _ENCODE for each in made.globals):
@@ -47,9 +48,10 @@ def repickle(checkpoint: Checkpoint, edit: Repickle) -> Checkpoint:
 class _Changer:
     """Changes what must change, and keeps every other node as it is."""
 
-    def __init__(self, encoding: str | None) -> None:
+    def __init__(self, encoding: str | None, of_python_2: bool) -> None:
         self._encoding = encoding
-        self.made_bytes = False
+        self._of_python_2 = of_python_2
+        self.made_bytes = False  # whether the new pickle has bytes that are no strings of Python 2
 
     def node(self, node: Node) -> Node:
         """Return the node; no tree is more than 128 levels deep."""
@@ -67,6 +69,7 @@ class _Changer:
         return Cycle(self._path(node.path)) if isinstance(node, Cycle) and self._encoding else node
 
     def _text(self, value: bytes) -> Node:
+        self.made_bytes |= bool(value) and not self._of_python_2
         if self._encoding is None:
             return value
         try:
@@ -76,7 +79,10 @@ class _Changer:
         return value
 
     def _part(self, part: Part) -> Part:
-        if self._encoding is None or not isinstance(part, Special) or not part.text.startswith(BYTES):
+        if not isinstance(part, Special) or not part.text.startswith(BYTES):
+            return part
+        self.made_bytes |= not self._of_python_2
+        if self._encoding is None:
             return part
         try:
             value = literal_eval(part.text)

@@ -10,7 +10,6 @@ from ckptdoctor.checkpoint import (
     Container,
     Extent,
     GlobalName,
-    Node,
     Note,
     NoteKind,
     Source,
@@ -61,13 +60,13 @@ def read(source: Source, container: Container) -> Checkpoint:
         from ckptdoctor.formats.other_pickles import behind
 
         asides = behind(source, header.size + header.nbytes)
-    tree: Node = opaque(header) if storage is None else tensor((), header, storage, 0)
+    array = None if storage is None else tensor((), header, storage, 0)
     return Checkpoint(
         path=source.path,
         format=NAME,
         size=source.size,
-        tree=tree,
-        tensors=() if storage is None else (tensor((), header, storage, 0),),
+        tree=opaque(header) if array is None else array,
+        tensors=() if array is None else (array,),
         storages=() if storage is None else (storage,),
         state_dicts=(),
         globals=names,

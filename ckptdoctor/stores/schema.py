@@ -1,0 +1,276 @@
+"""Defines the tables of an inventory: one SQLite file that holds what an audit found in one or more stores.
+
+Ids are hashes of absolute paths and of contents, so that two audits give a checkpoint the same id, and the rows of
+shards merge one for one. What many rows share is kept once: ``folder`` for paths, ``layout`` for the keys, dtypes and
+shapes of a network, ``problem`` for the text of a finding. Views (``checkpoints``, ``files``, ``findings``, ``runs``,
+``duplicates``, ``references_to``) put them together again for people.
+
+The file is written in WAL mode by one process, and others may read it meanwhile. ``docs/stores.md`` documents the
+columns. ``PRAGMA user_version`` is ``VERSION``; within a version, columns and views are only ever added.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from hashlib import blake2b
+
+from ckptdoctor.errors import UnreadableError
+from ckptdoctor.remote.addresses import is_address
+
+VERSION = 1
+APPLICATION = 0x636B7064  # "ckpd", which file(1) and others may show
+
+# bits of checkpoint.levels, as runs.validity.Level names them
+V0, V1, V2, V3 = 1, 2, 4, 8
+
+SCHEMA = """
+-- one call of audit, or one shard of it. It is a log: nothing refers to it
+CREATE TABLE audit (
+    id INTEGER PRIMARY KEY,
+    started REAL NOT NULL,          -- seconds since 1970
+    finished REAL,                  -- NULL: it was killed, or is still at work
+    state TEXT NOT NULL,            -- running, complete, interrupted
+    stores TEXT NOT NULL,           -- JSON list of the stores as absolute paths or addresses
+    shard TEXT NOT NULL,            -- "3/8", "" for all
+    engine TEXT NOT NULL,
+    deep TEXT NOT NULL,             -- "", changed, sample, all
+    version TEXT NOT NULL,          -- of ckptdoctor
+    listed INTEGER NOT NULL,        -- checkpoints
+    examined INTEGER NOT NULL,
+    unchanged INTEGER NOT NULL,
+    removed INTEGER NOT NULL,       -- rows of checkpoints that are no longer there
+    unlisted TEXT NOT NULL          -- JSON list of [folder, why it could not be listed]
+);
+
+-- a training run: the folder that its checkpoints are in, or below
+CREATE TABLE run (
+    id INTEGER PRIMARY KEY,         -- hash of path
+    path TEXT NOT NULL,
+    store TEXT NOT NULL             -- the store that it was found in
+);
+
+-- keys, dtypes and shapes that one or more files have in common
+CREATE TABLE layout (
+    id INTEGER PRIMARY KEY,         -- hash of keys
+    tensors INTEGER NOT NULL,
+    parameters INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    keys BLOB NOT NULL              -- zlib of a JSON list of [key path, dtype, shape, role or ""], as in contents
+);
+
+-- one checkpoint: a file, or a folder that is one
+CREATE TABLE checkpoint (
+    id INTEGER PRIMARY KEY,         -- hash of path
+    run INTEGER NOT NULL,
+    path TEXT NOT NULL,             -- absolute, or an address; links in it are not resolved
+    series TEXT NOT NULL,           -- its path below the run, with # for numbers: those of one series are called alike
+    folder INTEGER NOT NULL,        -- 1: a folder
+    kind TEXT NOT NULL,             -- who wrote it: file, folder, trainer, accelerate, deepspeed, megatron, ...
+    format TEXT NOT NULL,           -- as check names it; "" where it is not known
+    family TEXT NOT NULL,           -- the class of its network where a config.json names it, or ""
+    step INTEGER,
+    epoch REAL,
+    step_source TEXT NOT NULL,      -- where both were read: "global_step", "trainer_state.json", "its name", ""
+    disagreement TEXT NOT NULL,     -- "" or how its contents contradict its name
+    metric REAL,
+    metric_name TEXT NOT NULL,      -- val_loss, eval_accuracy, ...
+    metric_source TEXT NOT NULL,    -- its name, trainer_state.json, ModelCheckpoint
+    metric_mode TEXT NOT NULL,      -- min, max, or "" where nothing says which is better
+    unfinished TEXT NOT NULL,       -- "" or why it is still being written, or was never finished
+    complete INTEGER NOT NULL,      -- 1: every member is there with all its bytes, as far as was read
+    level INTEGER,                  -- the highest level that was proven, 0 to 3; NULL: not even V0
+    levels INTEGER NOT NULL,        -- all levels that were proven, as bits: V0 1, V1 2, V2 4, V3 8
+    trouble TEXT NOT NULL,          -- "" or the first reason for which it does not reach V0 (V1, V2 where read)
+    resumable INTEGER,              -- 1 or 0: a training can resume from it; NULL: nothing to ask, it is not valid
+    lacks TEXT NOT NULL,            -- "" or why a training cannot resume
+    without TEXT NOT NULL,          -- what a resumed training starts again with: "a scheduler and a random state"
+    health TEXT NOT NULL,           -- unfinished, unreadable, broken, error, warning, none: see docs/stores.md
+    tensors INTEGER NOT NULL,
+    parameters INTEGER NOT NULL,    -- elements of its weights, without optimizer states
+    bytes INTEGER NOT NULL,         -- of all its files
+    blocks INTEGER,                 -- bytes on disk of all its files; NULL where nobody says (object stores)
+    optimizer_bytes INTEGER NOT NULL, -- of tensors that only resuming needs
+    dtype TEXT NOT NULL,            -- that most bytes of its weights have
+    content INTEGER,                -- hash of the contents of all its members; NULL where not all have checksums
+    deep INTEGER NOT NULL,          -- 1: every byte was read
+    error TEXT,                     -- why it could not be examined at all
+    seconds REAL NOT NULL,
+    rules_version TEXT NOT NULL,    -- of the ckptdoctor that examined it
+    signature INTEGER NOT NULL,     -- hash of the names, sizes, times, inodes and etags of all its files
+    mtime_ns INTEGER NOT NULL,      -- of its newest file; 0 where nobody knows
+    owner TEXT NOT NULL             -- who owns its files: a user's name, or ""
+);
+CREATE INDEX checkpoint_of_run ON checkpoint (run, step);
+CREATE INDEX checkpoint_by_content ON checkpoint (content) WHERE content IS NOT NULL;
+
+CREATE TABLE folder (
+    id INTEGER PRIMARY KEY,         -- hash of path
+    path TEXT NOT NULL
+);
+
+-- every file of every checkpoint
+CREATE TABLE object (
+    id INTEGER PRIMARY KEY,         -- hash of its path
+    checkpoint INTEGER NOT NULL,
+    folder INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    mtime_ns INTEGER NOT NULL,      -- 0 where nobody knows
+    device INTEGER,                 -- NULL for addresses
+    inode INTEGER,
+    etag TEXT,                      -- NULL for local files
+    blocks INTEGER                  -- bytes on disk
+);
+CREATE INDEX object_of_checkpoint ON object (checkpoint);
+
+-- what of a checkpoint was examined as one: a file, or a folder of shards
+CREATE TABLE member (
+    id INTEGER PRIMARY KEY,         -- hash of its path
+    checkpoint INTEGER NOT NULL,
+    path TEXT NOT NULL,             -- as ckptdoctor check takes it
+    format TEXT NOT NULL,
+    layout INTEGER,                 -- NULL where its contents could not be read
+    content INTEGER,                -- hash of layout and contents; NULL where not all tensors have a checksum
+    contents BLOB,                  -- 4 bytes for each tensor: the CRC32 of its storage, little-endian; or NULL
+    error TEXT                      -- why it could not be examined
+);
+CREATE INDEX member_of_checkpoint ON member (checkpoint);
+
+-- the text of findings, once for all that say the same
+CREATE TABLE problem (
+    id INTEGER PRIMARY KEY,         -- hash of the other columns
+    code TEXT NOT NULL,
+    name TEXT NOT NULL,
+    severity TEXT NOT NULL,         -- info, warning, error
+    message TEXT NOT NULL,
+    cause TEXT NOT NULL,
+    advice TEXT NOT NULL,           -- FILE stands for the path of the member, here and in commands
+    commands TEXT NOT NULL          -- lines
+);
+
+-- what check finds in a member
+CREATE TABLE finding (
+    member INTEGER NOT NULL,
+    number INTEGER NOT NULL,        -- its place in the report, worst first
+    checkpoint INTEGER NOT NULL,
+    problem INTEGER NOT NULL,
+    PRIMARY KEY (member, number)
+) WITHOUT ROWID;
+CREATE INDEX finding_of_checkpoint ON finding (checkpoint);
+CREATE INDEX finding_by_problem ON finding (problem);
+
+-- what names a checkpoint, so that it is needed: an adapter its base, a link its target, a file of the run the last one
+CREATE TABLE reference (
+    id INTEGER PRIMARY KEY,         -- hash of source, kind and target
+    run INTEGER NOT NULL,
+    source TEXT NOT NULL,           -- the path of what names it
+    checkpoint INTEGER,             -- that source belongs to; NULL for a link or a file of the run
+    kind TEXT NOT NULL,             -- base, link, latest, best
+    target TEXT NOT NULL,           -- an absolute path or an address, or org/name where nothing local was named
+    target_id INTEGER NOT NULL      -- hash of target: the id of the checkpoint, where it is in the inventory
+);
+CREATE INDEX reference_to ON reference (target_id);
+CREATE INDEX reference_of_checkpoint ON reference (checkpoint);
+
+CREATE VIEW checkpoints AS
+    SELECT run.path AS run_path, run.store, checkpoint.* FROM checkpoint LEFT JOIN run ON run.id = checkpoint.run;
+CREATE VIEW files AS
+    SELECT CASE WHEN folder.path LIKE '%/' THEN folder.path ELSE folder.path || '/' END || object.name AS path, object.*
+    FROM object JOIN folder ON folder.id = object.folder;
+CREATE VIEW findings AS
+    SELECT checkpoint.path AS checkpoint_path, member.path AS path, problem.code, problem.name, problem.severity,
+        problem.message, problem.cause, problem.advice, problem.commands, finding.number, finding.checkpoint,
+        finding.member, checkpoint.run
+    FROM finding JOIN problem ON problem.id = finding.problem JOIN member ON member.id = finding.member
+        JOIN checkpoint ON checkpoint.id = finding.checkpoint;
+CREATE VIEW runs AS
+    SELECT run.id, run.path, run.store, count(*) AS checkpoints, sum(complete) AS complete, sum(level IS NULL) AS invalid,
+        sum(resumable = 1) AS resumable, max(step) AS last_step, max(CASE WHEN level IS NOT NULL THEN step END)
+        AS last_valid_step, sum(bytes) AS bytes, sum(blocks) AS blocks, sum(optimizer_bytes) AS optimizer_bytes,
+        max(mtime_ns) AS mtime_ns
+    FROM run JOIN checkpoint ON checkpoint.run = run.id GROUP BY run.id;
+CREATE VIEW duplicates AS
+    SELECT content, count(*) AS copies, min(path) AS first, max(bytes) AS bytes, sum(bytes) - max(bytes) AS spare_bytes
+    FROM checkpoint WHERE content IS NOT NULL GROUP BY content HAVING count(*) > 1;
+CREATE VIEW references_to AS
+    SELECT reference.*, checkpoint.path AS target_path FROM reference JOIN checkpoint
+        ON checkpoint.id = reference.target_id;
+"""
+
+
+def identity(text: str) -> int:
+    """Return the id of a path, or of what else is hashed: 63 bits, so that SQLite takes it for a rowid."""
+    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") >> 1
+
+
+def absolute(path: str) -> str:
+    """Return the path of which ids are hashes: absolute and without a slash at its end; links stay as they are."""
+    return path.rstrip("/") if is_address(path) else os.path.abspath(path)
+
+
+def create(path: str) -> sqlite3.Connection:
+    """Open an inventory for writing, a new one where there is none.
+
+    Raises UnreadableError for a file that is not one, or of a later version.
+    """
+    connection = _connected(path, "rwc")
+    try:
+        if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.executescript(
+                f"BEGIN; {SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;"
+            )
+        _require_inventory(connection, path)
+        connection.execute("PRAGMA synchronous = NORMAL")
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        raise _unreadable(path, error) from error
+    except UnreadableError:
+        connection.close()
+        raise
+    return connection
+
+
+def open_inventory(path: str) -> sqlite3.Connection:
+    """Open an inventory for reading; rows can be asked by column (``row["path"]``).
+
+    Raises UnreadableError where there is none, or it is not one.
+    """
+    if not os.path.isfile(path):
+        from ckptdoctor.checkpoint.missing import missing
+
+        raise missing(path)
+    connection = _connected(path, "ro")
+    try:
+        _require_inventory(connection, path)
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        raise _unreadable(path, error) from error
+    except UnreadableError:
+        connection.close()
+        raise
+    connection.row_factory = sqlite3.Row
+    return connection
+
+
+def _connected(path: str, mode: str) -> sqlite3.Connection:
+    from urllib.parse import quote
+
+    try:
+        return sqlite3.connect(f"file:{quote(os.path.abspath(path))}?mode={mode}", uri=True, timeout=30)
+    except sqlite3.Error as error:
+        raise _unreadable(path, error) from error
+
+
+def _require_inventory(connection: sqlite3.Connection, path: str) -> None:
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if application != APPLICATION:
+        raise UnreadableError(f"{path} is a database, but not one of ckptdoctor audit. Name another file: -o store.db")
+    if version > VERSION:
+        raise UnreadableError(f"{path} was written by a later version of ckptdoctor. Upgrade ckptdoctor to read it.")
+
+
+def _unreadable(path: str, error: sqlite3.Error) -> UnreadableError:
+    return UnreadableError(f"{path} cannot be opened as an inventory: {error}.")

@@ -91,14 +91,14 @@ def candidates(run: str) -> tuple[Candidate, ...]:
     Raises UnreadableError where it cannot be listed, and UsageError where it holds several runs.
     """
     if is_file(run):
-        return (_alone(run, folder=False),)
+        return (alone(run, folder=False),)
     found = entries(run)
     names = {each.name for each in found}
     if any(map(_OWN.fullmatch, names)) and not any(map(_RUNS.fullmatch, names)):
-        return (_alone(run, folder=True),)
+        return (alone(run, folder=True),)
     groups = _groups(found)
     if not groups:
-        return (_alone(run, folder=True),) if _is_checkpoint(run) else ()
+        return (alone(run, folder=True),) if _is_checkpoint(run) else ()
     runs = _runs(groups)
     if len(runs) > 1:
         here = [shown(below(run, each)) for each in runs[:_MOST_NAMED]]
@@ -106,7 +106,8 @@ def candidates(run: str) -> tuple[Candidate, ...]:
     return tuple([each for group in groups.values() for each in group])
 
 
-def _alone(path: str, *, folder: bool) -> Candidate:
+def alone(path: str, *, folder: bool) -> Candidate:
+    """Return the candidate that a path is by itself, whatever its name is."""
     name = path.rstrip("/" + os.sep).replace(os.sep, "/").rpartition("/")[2]
     if not is_address(path) and name in ("", ".", ".."):
         name = os.path.basename(os.path.abspath(path))

@@ -1,7 +1,7 @@
 """Carries a plan out: what may go is looked at once more, and moved into the trash of its store.
 
-Right before, what stays in its stead is examined again, and every file that goes must be the one that was examined: by
-its size, time and inode. Whatever has changed since the audit stays.
+Right before, what stays in its stead is read whole, every byte and value of it, and every file that goes must be the one
+that was examined: by its size, time and inode. Whatever has changed since the audit stays.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ckptdoctor.pruning.plan import Held, Plan
 from ckptdoctor.pruning.trash import Trash
 from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.runs.grouping import alone
-from ckptdoctor.runs.validity import examined, resumable
+from ckptdoctor.runs.validity import examined, read_deeply, resumable
 from ckptdoctor.sealing.manifest import seal_beside
 
 
@@ -79,7 +79,7 @@ def _beside(path: str) -> Iterator[str]:
 
 
 class _Stands:
-    """What stays in the stead of what goes, each examined once, when it is first asked for."""
+    """What stays in the stead of what goes, each read once, when it is first asked for."""
 
     def __init__(self, made: Plan) -> None:
         self._valid: dict[tuple[str, str], list[Held]] = {}
@@ -97,11 +97,22 @@ class _Stands:
             needed.append(([each for each in alike if each.resumable][-1], True))
         for each, must_resume in needed:
             if (each.path, must_resume) not in self._troubles:
-                self._troubles[each.path, must_resume] = _examined_again(each, must_resume)
+                self._troubles[each.path, must_resume] = _read_again(each, must_resume)
             trouble = self._troubles[each.path, must_resume]
             if trouble:
-                return f"{each.path}, which would stay in its stead, is not valid any more: {trouble}"
+                return f"{each.path}, which would stay in its stead, is not sound: {trouble}"
         return ""
+
+
+def _read_again(held: Held, must_resume: bool) -> str:
+    """Return what is wrong with what is to stay, every byte and value of it read, "" if nothing is."""
+    try:
+        found = examined(alone(held.path, folder=os.path.isdir(held.path)))
+        if found.trouble:
+            return found.trouble
+        return resumable(found).trouble if must_resume else read_deeply(found).trouble
+    except CkptDoctorError as error:
+        return error.message
 
 
 class _Links:
@@ -120,14 +131,6 @@ class _Links:
             if target == going.path or target.startswith(going.path + os.sep):
                 return f"the link {link} leads to it"
         return ""
-
-
-def _examined_again(held: Held, must_resume: bool) -> str:
-    try:
-        found = examined(alone(held.path, folder=os.path.isdir(held.path)))
-    except CkptDoctorError as error:
-        return error.message
-    return found.trouble or (resumable(found).trouble if must_resume else "")
 
 
 def _changed(inventory: str, held: Held) -> str:

@@ -21,7 +21,7 @@ STANDARD_INPUT_SHOWN = "standard input"
 # In a directory, files with these suffixes are always examined: an empty or mistaken one is worth a finding
 SUFFIXES = frozenset({".pt", ".pth", ".ckpt", ".safetensors", ".bin"})
 # and so are pickles, which in protocols 0 and 1 begin like a text
-_PICKLES = frozenset({".pkl", ".pickle", ".joblib"})
+PICKLES = frozenset({".pkl", ".pickle", ".joblib"})
 # Other names (.tar, step numbers, blobs named by their hash) are examined when they begin like a checkpoint
 _BEGINNINGS = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 _NUMPY = b"\x93NUMPY"
@@ -124,8 +124,8 @@ def _below(directory: str) -> Iterator[str]:
         folders[:] = in_order(name for name in folders if not name.startswith("."))
         for name in in_order(files):
             path = os.path.join(folder, name)
-            meant = _has_suffix(name) or os.path.splitext(name)[1].lower() in _PICKLES
-            if not name.startswith(".") and os.path.isfile(path) and (meant or _begins_like_one(path)):
+            meant = _has_suffix(name) or os.path.splitext(name)[1].lower() in PICKLES
+            if not name.startswith(".") and os.path.isfile(path) and (meant or begins_like_one(path)):
                 yield path
 
 
@@ -146,7 +146,8 @@ def _has_suffix(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in SUFFIXES
 
 
-def _begins_like_one(path: str) -> bool:
+def begins_like_one(path: str) -> bool:
+    """Return whether a local file begins as checkpoints do, whatever it is called."""
     try:
         with open(path, "rb") as file:
             head = file.read(_HEAD)

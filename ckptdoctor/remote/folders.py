@@ -16,13 +16,17 @@ _MOST_REQUESTS = 5_000
 
 @noun
 class RemoteEntry:
-    """A file or folder by its name and address; ``modified`` is a time in seconds, 0.0 where nobody knows it."""
+    """A file or folder by its name and address; ``modified`` is a time in seconds, 0.0 where nobody knows it.
+
+    ``etag`` is what the store calls its bytes, "" where it has no name for them.
+    """
 
     name: str
     address: str
     folder: bool
     size: int
     modified: float
+    etag: str = ""
 
 
 def list_folder(address: str) -> list[RemoteEntry] | None:
@@ -47,7 +51,9 @@ def _entry(address: str, info: dict[str, Any]) -> RemoteEntry | None:
         return None
     times = (info.get(each) for each in ("mtime", "LastModified", "last_modified", "updated", "created"))
     modified = next((found for each in times if (found := _seconds(each)) is not None), 0.0)
-    return RemoteEntry(name, f"{address.rstrip('/')}/{name}", folder, size if isinstance(size, int) else 0, modified)
+    etag = next((str(info[each]).strip('"') for each in ("ETag", "etag", "md5Hash", "content_md5") if info.get(each)), "")
+    path = f"{address.rstrip('/')}/{name}"
+    return RemoteEntry(name, path, folder, size if isinstance(size, int) else 0, modified, etag)
 
 
 def _seconds(value: object) -> float | None:

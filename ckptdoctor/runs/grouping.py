@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ckptdoctor import formats
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
@@ -93,12 +93,11 @@ def candidates(run: str) -> tuple[Candidate, ...]:
     if is_file(run):
         return (alone(run, folder=False),)
     found = entries(run)
-    names = {each.name for each in found}
-    if any(map(_OWN.fullmatch, names)) and not any(map(_RUNS.fullmatch, names)):
+    if is_one(found):
         return (alone(run, folder=True),)
     groups = _groups(found)
     if not groups:
-        return (alone(run, folder=True),) if _is_checkpoint(run) else ()
+        return (alone(run, folder=True),) if is_checkpoint(run) else ()
     runs = _runs(groups)
     if len(runs) > 1:
         here = [shown(below(run, each)) for each in runs[:_MOST_NAMED]]
@@ -106,15 +105,22 @@ def candidates(run: str) -> tuple[Candidate, ...]:
     return tuple([each for group in groups.values() for each in group])
 
 
+def is_one(found: Iterable[Entry]) -> bool:
+    """Return whether a folder with these names in it is a single checkpoint, whatever it is called."""
+    names = {each.name for each in found}
+    return any(map(_OWN.fullmatch, names)) and not any(map(_RUNS.fullmatch, names))
+
+
 def alone(path: str, *, folder: bool) -> Candidate:
-    """Return the candidate that a path is by itself, whatever its name is."""
+    """Return what is a checkpoint for itself, in no run."""
     name = path.rstrip("/" + os.sep).replace(os.sep, "/").rpartition("/")[2]
     if not is_address(path) and name in ("", ".", ".."):
         name = os.path.basename(os.path.abspath(path))
     return Candidate(path, name, folder, 0.0, name, numbers_in(_stem(name)))
 
 
-def _is_checkpoint(path: str) -> bool:
+def is_checkpoint(path: str) -> bool:
+    """Return whether a folder is one that can be read as a checkpoint."""
     try:
         with formats.opened(f"{path.rstrip('/')}/" if is_address(path) else path) as (_, container):
             return container.readable
@@ -132,12 +138,20 @@ def _runs(groups: Iterable[str]) -> list[str]:
     return list(found)
 
 
+def run_of(folder: str) -> str:
+    """Return the folder of the run that checkpoints in a folder belong to: what only holds them is left out."""
+    steps = folder.split("/")
+    while steps and (steps[-1] in _HOLDERS or _VERSION.fullmatch(steps[-1])):
+        steps.pop()
+    return "/".join(steps)
+
+
 def _groups(found: list[Entry], prefix: str = "", depth: int = 0) -> dict[str, list[Candidate]]:
     """Return the candidates by the folder below the run that they are in: those that are met first on each way.
 
     Folders that only hold checkpoints are looked into in any case, and others where there is nothing above them.
     """
-    group = _in_folder(found, prefix)
+    group = in_folder(found, prefix)
     groups = {prefix.rstrip("/"): group} if group else {}
     if depth == _DEEPEST:
         return groups
@@ -159,7 +173,8 @@ def _inside(folder: Entry, prefix: str, depth: int) -> dict[str, list[Candidate]
         return {}
 
 
-def _in_folder(found: list[Entry], prefix: str) -> list[Candidate]:
+def in_folder(found: list[Entry], prefix: str) -> list[Candidate]:
+    """Return the candidates among what is directly in a folder, which is ``prefix`` below its run ("" or "a/b/")."""
     version = next((int(match[1]) for step in prefix.split("/") if (match := _VERSION.fullmatch(step))), 0)
     writing = {each.name.removesuffix(_MARKER) for each in found if each.name.endswith(_MARKER)}
     optimizers: dict[Key, list[str]] = {}
@@ -202,8 +217,13 @@ def _is_candidate(entry: Entry, unfinished: bool) -> bool:
     if entry.folder:
         return _FOLDER.fullmatch(entry.name) is not None
     if unfinished:
-        return any(suffix in entry.name for suffix in _SUFFIXES) and not _PARTS.fullmatch(entry.name)
-    return entry.name.lower().endswith(_SUFFIXES) and not _PARTS.fullmatch(entry.name)
+        return any(suffix in entry.name for suffix in _SUFFIXES) and not is_part(entry.name)
+    return entry.name.lower().endswith(_SUFFIXES) and not is_part(entry.name)
+
+
+def is_part(name: str) -> bool:
+    """Return whether files of this name are parts of a checkpoint, or belong to a run, and never are one themselves."""
+    return _PARTS.fullmatch(name) is not None
 
 
 def _unfinished(name: str) -> str:
@@ -234,23 +254,38 @@ def _tracked(found: list[Entry], made: list[Candidate]) -> list[Candidate]:
 
     DeepSpeed and Megatron write the name of a checkpoint into a file of the run when every rank has written its part.
     """
-    for tracker, pattern, library in _TRACKERS:
-        path = next((each.path for each in found if each.name == tracker and not each.folder), None)
-        if path is None:
-            continue
-        try:
-            said = read_small(path)[:256].decode("utf-8", "replace").strip()
-        except CkptDoctorError:
-            continue
+    for tracker, pattern, library, said in _said_by_trackers(found):
         last = pattern.fullmatch(said) or re.fullmatch(r"(\d+)", said)
         if last is None or not any(_number(each, pattern) == int(last[1]) for each in made):
             continue
-        why = f"{library} did not finish it: {tracker} still names {said}"
+        why = f"{library} did not finish it: {tracker.name} still names {said}"
         made = [
             replace(each, unfinished=each.unfinished or why) if _number(each, pattern) > int(last[1]) else each
             for each in made
         ]
     return made
+
+
+def _said_by_trackers(found: list[Entry]) -> Iterator[tuple[Entry, re.Pattern[str], str, str]]:
+    for name, pattern, library in _TRACKERS:
+        tracker = next((each for each in found if each.name == name and not each.folder), None)
+        if tracker is None:
+            continue
+        try:
+            yield tracker, pattern, library, read_small(tracker.path)[:256].decode("utf-8", "replace").strip()
+        except CkptDoctorError:
+            continue
+
+
+def named_last(found: list[Entry], made: Iterable[Candidate]) -> list[tuple[Entry, Candidate]]:
+    """Return the files that name the last checkpoint of a run, each with the one that it names."""
+    return [
+        (tracker, each)
+        for tracker, pattern, _, said in _said_by_trackers(found)
+        if (last := pattern.fullmatch(said) or re.fullmatch(r"(\d+)", said)) is not None
+        for each in made
+        if _number(each, pattern) == int(last[1])
+    ]
 
 
 def _number(candidate: Candidate, pattern: re.Pattern[str]) -> int:

@@ -75,16 +75,16 @@ def parts_of(candidate: Candidate) -> Parts:
         return Parts(Kind.FILE, paths=(path,))
     found = entries(path)
     names = frozenset([f"{each.name}/" if each.folder else each.name for each in found])
-    kind = _kind(names)
+    kind = kind_of(names)
     unfinished = _unfinished(kind, names)
     if unfinished:
         return Parts(kind, names, unfinished=unfinished)
     if kind is Kind.OURS:
         return Parts(kind, names, (below(path, "training.pt"),), optimizer=True)
     inner = _inner(path, kind, names)
-    if kind in (Kind.TRAINER, Kind.ACCELERATE) and not inner and not any(map(_WEIGHTS.fullmatch, names)):
+    if kind in (Kind.TRAINER, Kind.ACCELERATE) and not inner and not has_weights(names):
         return Parts(kind, names, unfinished="its weights are missing")
-    own = kind is not Kind.FOLDER or any(map(_WEIGHTS.fullmatch, names)) or not inner
+    own = kind is not Kind.FOLDER or has_weights(names) or not inner
     paths = [path] if own and not (kind is Kind.TRAINER and inner and not _read_here(names)) else []
     paths += [below(path, each.rstrip("/")) for each in inner]
     optimizer = any(each.startswith(("optimizer", "global_step")) for each in names)
@@ -97,7 +97,7 @@ def parts_of(candidate: Candidate) -> Parts:
 def _inner(path: str, kind: Kind, names: frozenset[str]) -> tuple[str, ...]:
     """Return the folders in a folder that are checkpoints of their own."""
     found = tuple(sorted(each for each in names if _INNER.fullmatch(each) and kind is not Kind.DEEPSPEED))
-    if found or kind is not Kind.ACCELERATE or any(map(_WEIGHTS.fullmatch, names)):
+    if found or kind is not Kind.ACCELERATE or has_weights(names):
         return found
     # scripts of diffusers save each network into a folder, such as unet, by a hook of accelerate's
     folders = sorted(each for each in names if each.endswith("/"))
@@ -108,6 +108,16 @@ def _as_folder(path: str) -> str:
     return f"{path.rstrip('/')}/" if is_address(path) else path
 
 
+def belongs(name: str) -> bool:
+    """Return whether a folder of this name, in the folder of a checkpoint, is a part of it."""
+    return any(each.fullmatch(f"{name}/") for each in (_INNER, _MEGATRON_RANK))
+
+
+def has_weights(names: Iterable[str]) -> bool:
+    """Return whether one of these files is called as libraries call weights."""
+    return any(map(_WEIGHTS.fullmatch, names))
+
+
 def _read_here(names: frozenset[str]) -> bool:
     """Return whether the folder of a Trainer has files of its own to read, next to folders of FSDP or DeepSpeed."""
     read = ("optimizer.pt", "optimizer.bin", "scheduler.pt", "scaler.pt", "rng_state.pth")
@@ -116,7 +126,8 @@ def _read_here(names: frozenset[str]) -> bool:
     )
 
 
-def _kind(names: frozenset[str]) -> Kind:
+def kind_of(names: frozenset[str]) -> Kind:
+    """Return who wrote a folder with these names in it; those of folders end in a slash."""
     if {"training.pt", "truth.json"} <= names:
         return Kind.OURS
     if "trainer_state.json" in names:

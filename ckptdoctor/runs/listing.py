@@ -20,13 +20,20 @@ _LONGEST = 256 << 20
 
 @noun
 class Entry:
-    """A file or folder by its name and path; ``modified`` is a time in seconds, 0.0 where nobody knows it."""
+    """A file or folder by its name and path; ``modified`` is a time in seconds, 0.0 where nobody knows it.
+
+    ``status`` is what the system says of a local one, links followed; ``link``: its name is a link. ``etag`` is that of
+    an object in a store, "" where it has none.
+    """
 
     name: str
     path: str
     folder: bool
     size: int
     modified: float
+    status: os.stat_result | None = None
+    link: bool = False
+    etag: str = ""
 
 
 def entries(path: str) -> list[Entry]:
@@ -37,7 +44,7 @@ def entries(path: str) -> list[Entry]:
         listed = list_folder(path)
         if listed is None:
             raise UnreadableError(f"{path} is a file, not a folder.")
-        return [Entry(each.name, each.address, each.folder, each.size, each.modified) for each in listed]
+        return [Entry(each.name, each.address, each.folder, each.size, each.modified, etag=each.etag) for each in listed]
     found = []
     try:
         with os.scandir(path) as scanned:
@@ -46,7 +53,8 @@ def entries(path: str) -> list[Entry]:
                     status = each.stat()
                 except OSError:  # a link to nothing, or removed meanwhile
                     continue
-                found.append(Entry(each.name, each.path, each.is_dir(), status.st_size, status.st_mtime))
+                size, modified = status.st_size, status.st_mtime
+                found.append(Entry(each.name, each.path, each.is_dir(), size, modified, status, each.is_symlink()))
     except FileNotFoundError as error:
         raise missing(path) from error
     except OSError as error:

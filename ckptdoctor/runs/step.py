@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from collections.abc import Mapping as Texts
 from contextlib import closing
+from struct import unpack
 
 from ckptdoctor.checkpoint import Checkpoint, FileSource, Mapping, Node, Source, Tensor
 from ckptdoctor.errors import CkptDoctorError
@@ -151,10 +152,10 @@ def of_contents(checkpoint: Checkpoint) -> Position:
     """Return what the counters in a checkpoint say; nothing is read except scalars that are tensors."""
     for name, entries in _places(checkpoint.tree):
         counter = next((each for each in (*_TOTAL, *_MAYBE) if _count(entries.get(each)) is not None), "")
-        counted = next((each for each in _COUNTED if _number(entries.get(each)) is not None), "")
+        counted = next((each for each in _COUNTED if scalar(entries.get(each)) is not None), "")
         if counter or counted:
             step = _count(entries[counter]) if counter else None
-            epoch = _number(entries[counted]) if counted else None
+            epoch = scalar(entries[counted]) if counted else None
             return Position(step, epoch, counter in _TOTAL, f"{name}{counter or counted}")
     return _of_metadata(checkpoint.metadata or {})
 
@@ -190,16 +191,17 @@ def _inside(name: str, node: Node) -> Iterator[tuple[str, dict[str, Node]]]:
 
 
 def _count(node: Node) -> int | None:
-    number = _number(node)
+    number = scalar(node)
     return int(number) if number is not None and number == number // 1 and 0 <= number < 10**_MOST_DIGITS else None
 
 
-def _number(node: Node) -> float | None:
+def scalar(node: Node) -> float | None:
+    """Return a number, also one that was saved as a tensor; None for anything else."""
     return _scalar(node) if isinstance(node, Tensor) else as_number(node)
 
 
 def _scalar(tensor: Tensor) -> float | None:
-    """Return an integer that was saved as a tensor, as torchtitan does with its step."""
+    """Return a number that was saved as a tensor: torchtitan does so with its step, Lightning with its scores."""
     storage = tensor.storage
     if tensor.shape not in ((), (1,)) or storage is None or storage.extent is None or tensor.dtype.kind not in _KINDS:
         return None
@@ -210,10 +212,13 @@ def _scalar(tensor: Tensor) -> float | None:
             data = source.read(at, width)
     except CkptDoctorError:
         return None
+    if tensor.dtype.kind == "float":
+        return float(unpack(_FLOATS[width], data)[0]) if tensor.dtype.name in ("float32", "float64") else None
     return float(int.from_bytes(data, "little", signed=tensor.dtype.kind == "int"))
 
 
-_KINDS = ("int", "uint")
+_KINDS = ("int", "uint", "float")
+_FLOATS = {4: "<f", 8: "<d"}
 
 
 def _opened(path: str) -> Source:

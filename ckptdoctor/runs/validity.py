@@ -234,10 +234,14 @@ def _without_checksum(checkpoint: Checkpoint) -> Iterator[str]:
 
 @noun
 class Resumable:
-    """``trouble`` says why a training cannot resume, "" where it can; ``without`` is what it starts again with."""
+    """``trouble`` says why a training cannot resume, "" where it can; ``without`` is what it starts again with.
+
+    ``beside`` are the reports on files next to it with the state of its optimizer, as many as were asked.
+    """
 
     trouble: str = ""
     without: tuple[str, ...] = ()
+    beside: tuple[FileReport, ...] = ()
 
 
 def resumable(found: Examined) -> Resumable:
@@ -247,18 +251,18 @@ def resumable(found: Examined) -> Resumable:
         return Resumable(f"{listed(lacks)} {'is' if len(lacks) == 1 else 'are'} missing, so it cannot resume")
     if found.parts.kind is Kind.TRAINER and read_json(below(found.candidate.path, "trainer_state.json")) is None:
         return Resumable("trainer_state.json is damaged, so it cannot resume")
-    beside: list[Checkpoint] = []
+    beside: list[FileReport] = []
     for path in found.candidate.optimizers:
-        report = _checked(path, _HEADERS)
-        trouble = _trouble([report], _V0)
+        beside.append(_checked(path, _HEADERS))
+        trouble = _trouble(beside[-1:], _V0)
         if trouble:
-            return Resumable(f"{os.path.basename(path)}: {trouble}")
-        beside += [report.checkpoint] if report.checkpoint is not None else []
-    checkpoints = [*found.checkpoints, *beside]
+            return Resumable(f"{os.path.basename(path)}: {trouble}", beside=tuple(beside))
+    checkpoints = [*found.checkpoints, *[each.checkpoint for each in beside if each.checkpoint is not None]]
     trouble = _optimizer(checkpoints, found.parts, found.position)
     if trouble:
-        return Resumable(trouble)
-    return Resumable(without=() if found.parts.kind in kinds.COMPLETE else tuple(_without(checkpoints)))
+        return Resumable(trouble, beside=tuple(beside))
+    without = () if found.parts.kind in kinds.COMPLETE else tuple(_without(checkpoints))
+    return Resumable(without=without, beside=tuple(beside))
 
 
 def _optimizer(checkpoints: Sequence[Checkpoint], parts: Parts, position: Position) -> str:

@@ -12,6 +12,7 @@ columns. ``PRAGMA user_version`` is ``VERSION``; within a version, columns and v
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from hashlib import blake2b
 
@@ -85,7 +86,7 @@ CREATE TABLE checkpoint (
     resumable INTEGER,              -- 1 or 0: a training can resume from it; NULL: nothing to ask, it is not valid
     lacks TEXT NOT NULL,            -- "" or why a training cannot resume
     without TEXT NOT NULL,          -- what a resumed training starts again with: "a scheduler and a random state"
-    health TEXT NOT NULL,           -- unfinished, unreadable, broken, error, warning, none: see docs/stores.md
+    health TEXT NOT NULL,           -- unfinished, unreadable, broken, weightless, error, warning or clean: docs/stores.md
     tensors INTEGER NOT NULL,
     parameters INTEGER NOT NULL,    -- elements of its weights, without optimizer states
     bytes INTEGER NOT NULL,         -- of all its files
@@ -93,6 +94,7 @@ CREATE TABLE checkpoint (
     optimizer_bytes INTEGER NOT NULL, -- of tensors that only resuming needs
     dtype TEXT NOT NULL,            -- that most bytes of its weights have
     content INTEGER,                -- hash of the contents of all its members; NULL where not all have checksums
+    weights INTEGER,                -- the same of its weights alone, whatever they are called and in which order
     deep INTEGER NOT NULL,          -- 1: every byte was read
     error TEXT,                     -- why it could not be examined at all
     seconds REAL NOT NULL,
@@ -185,8 +187,8 @@ CREATE VIEW findings AS
     FROM finding JOIN problem ON problem.id = finding.problem JOIN member ON member.id = finding.member
         JOIN checkpoint ON checkpoint.id = finding.checkpoint;
 CREATE VIEW runs AS
-    SELECT run.id, run.path, run.store, count(*) AS checkpoints, sum(complete) AS complete, sum(level IS NULL) AS invalid,
-        sum(resumable = 1) AS resumable, max(step) AS last_step, max(CASE WHEN level IS NOT NULL THEN step END)
+    SELECT run.id, run.path, run.store, count(*) AS checkpoints, sum(complete) AS complete,
+        sum(level IS NULL) AS invalid, sum(resumable = 1) AS resumable, max(step) AS last_step, max(CASE WHEN level IS NOT NULL THEN step END)
         AS last_valid_step, sum(bytes) AS bytes, sum(blocks) AS blocks, sum(optimizer_bytes) AS optimizer_bytes,
         max(mtime_ns) AS mtime_ns
     FROM run JOIN checkpoint ON checkpoint.run = run.id GROUP BY run.id;
@@ -197,6 +199,13 @@ CREATE VIEW references_to AS
     SELECT reference.*, checkpoint.path AS target_path FROM reference JOIN checkpoint
         ON checkpoint.id = reference.target_id;
 """
+
+
+# the columns of each table, in their order
+COLUMNS = {
+    name: tuple(re.findall(r"^    ([a-z_]+) ", body, re.MULTILINE))
+    for name, body in re.findall(r"^CREATE TABLE (\w+) \((.*?)^\)", SCHEMA, re.MULTILINE | re.DOTALL)
+}
 
 
 def identity(text: str) -> int:

@@ -1,0 +1,161 @@
+"""Tells contents by what headers say of them: the CRC32 that a zip keeps of each record is a hash that nobody computed.
+
+Two files with the same keys, dtypes, shapes and checksums hold the same tensors, in which container and under which
+name ever; two checkpoints of a run with the same checksum for a key did not change it between them.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterable
+from hashlib import blake2b
+from sqlite3 import Connection
+
+from ckptdoctor.checkpoint import Checkpoint, Role, Tensor, show_path
+from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
+from ckptdoctor.noun import noun
+
+_RESUMING = (Role.OPTIMIZER, Role.SCHEDULER, Role.RNG)  # roles of what only resuming needs
+_WIDTH = 4  # bytes of a checksum
+
+
+@noun
+class Layout:
+    """What the headers of one file, or of one folder of shards, say of its tensors.
+
+    ``keys`` is a JSON list of [key path, dtype, shape, role], compressed, and ``key`` the hash of it. ``checksums`` has
+    4 bytes for each tensor, None unless all have one. ``content`` is the hash of both, ``weights`` that of the weights
+    alone, whatever they are called.
+    """
+
+    key: int
+    keys: bytes
+    tensors: int
+    parameters: int
+    nbytes: int
+    optimizer_bytes: int
+    dtypes: dict[str, int]
+    checksums: bytes | None
+    content: int | None
+    weights: int | None
+
+
+def layout_of(checkpoint: Checkpoint) -> Layout:
+    """Return what the headers say of the tensors, in the order of the file."""
+    roles = _roles(checkpoint)
+    rows, weights = [], []
+    checksums = bytearray()
+    missing = False
+    views: list[tuple[object, ...]] = []
+    parameters = nbytes = optimizer_bytes = 0
+    dtypes: Counter[str] = Counter()
+    counted: set[str] = set()
+    for tensor in checkpoint.tensors:
+        role = roles.get(id(tensor)) or roles.get(tensor.path)
+        said = role.value if role is not None else ""
+        rows.append([show_path(tensor.path), tensor.dtype.name, list(tensor.shape), said])
+        size = tensor.nbytes
+        storage = tensor.storage
+        fresh = storage is None or storage.key not in counted  # tied tensors and views count once
+        if storage is not None:
+            counted.add(storage.key)
+        if fresh:
+            nbytes += size
+        if role in _RESUMING:
+            optimizer_bytes += size if fresh else 0
+        elif fresh:
+            parameters += tensor.numel
+            dtypes[tensor.dtype.name] += size
+        checksum = _checksum(tensor)
+        if checksum is None:
+            missing = True
+            continue
+        checksums += checksum.to_bytes(_WIDTH, "little")
+        views.append((tensor.offset, tensor.stride))
+        if role in WEIGHTS:
+            weights.append((tensor.dtype.name, tensor.shape, tensor.offset, tensor.stride, checksum))
+    text = json.dumps(rows, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    key = _hash(text)
+    whole = not missing and bool(rows)
+    return Layout(
+        *(key, text, len(rows), parameters, nbytes, optimizer_bytes, dict(dtypes)),
+        checksums=bytes(checksums) if whole else None,
+        content=_hash(b"%d" % key, bytes(checksums), repr(views).encode()) if whole else None,
+        weights=_hash(repr(sorted(weights)).encode()) if whole and weights else None,
+    )
+
+
+def _roles(checkpoint: Checkpoint) -> dict[object, Role]:
+    """Return the role of each tensor that is in a state dict, by its path; of one in several, that of the innermost."""
+    weights = {id(each) for each in weights_among(checkpoint.state_dicts)}
+    found: dict[object, Role] = {}
+    for each in checkpoint.state_dicts:
+        if each.role not in WEIGHTS or id(each) in weights:
+            for tensor in each.tensors:
+                found[tensor.path] = each.role
+    return found
+
+
+def _checksum(tensor: Tensor) -> int | None:
+    """Return the stored CRC32 of what a tensor views, 0 where it has no bytes; None where there is none."""
+    if tensor.numel == 0:
+        return 0
+    storage = tensor.storage
+    return storage.crc32 if storage is not None and not tensor.parts and not tensor.chunks else None
+
+
+def together(contents: Iterable[int | None]) -> int | None:
+    """Return the hash of several, in whatever order; None where one is not known, or there are none."""
+    found = list(contents)
+    known = [each for each in found if each is not None]
+    if not found or len(known) < len(found):
+        return None
+    return known[0] if len(known) == 1 else _hash(repr(sorted(known)).encode())
+
+
+def _hash(*parts: bytes) -> int:
+    digest = blake2b(digest_size=8)
+    for each in parts:
+        digest.update(each)
+    return int.from_bytes(digest.digest(), "big") >> 1
+
+
+# ---- what an inventory tells of the checkpoints of a run
+
+
+@noun
+class Unchanged:
+    """Keys of a run that all of its checkpoints hold with the same checksum: ``nbytes`` of each checkpoint."""
+
+    run: str
+    checkpoints: int
+    keys: tuple[str, ...]
+    of: int
+
+
+def unchanged(connection: Connection, run: int) -> Unchanged | None:
+    """Return which keys never changed among the checkpoints of a run that are called alike; None with fewer than two.
+
+    Only what has checksums is compared; where a run has several layouts, that of most checkpoints.
+    """
+    found: dict[int, list[bytes]] = {}
+    for layout, contents in connection.execute(
+        "SELECT member.layout, member.contents FROM member JOIN checkpoint ON checkpoint.id = member.checkpoint "
+        "WHERE checkpoint.run = ? AND member.contents IS NOT NULL AND checkpoint.level IS NOT NULL",
+        (run,),
+    ):
+        found.setdefault(layout, []).append(contents)
+    layout, rows = max(found.items(), key=lambda each: len(each[1]), default=(0, []))
+    if len(rows) < 2:
+        return None
+    (path,) = connection.execute("SELECT path FROM run WHERE id = ?", (run,)).fetchone()
+    (packed,) = connection.execute("SELECT keys FROM layout WHERE id = ?", (layout,)).fetchone()
+    keys = [key for key, *_ in json.loads(zlib.decompress(packed))]
+    same = [
+        key
+        for at, key in enumerate(keys)
+        if len({row[at * _WIDTH : (at + 1) * _WIDTH] for row in rows}) == 1
+    ]  # fmt: skip
+    return Unchanged(path, len(rows), tuple(same), len(keys))

@@ -1,0 +1,359 @@
+"""Turns one unit into rows of an inventory: bytes in, rows out, and nothing else happens.
+
+It is examined as ``latest`` examines candidates (``runs.validity``), so that its levels and its findings are those of
+``latest`` and of ``check``. Nothing here knows of a database: rows are tuples in the order of the columns of
+``schema``, and go through files and pipes as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from time import perf_counter
+from typing import Any
+
+from ckptdoctor import __version__
+from ckptdoctor.checkpoint import Checkpoint, Mapping
+from ckptdoctor.crash import one_line, wants_trace
+from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.findings import FileReport, Severity
+from ckptdoctor.noun import noun
+from ckptdoctor.remote.addresses import is_address
+from ckptdoctor.runs import kinds
+from ckptdoctor.runs.kinds import Kind
+from ckptdoctor.runs.listing import below, read_json
+from ckptdoctor.runs.step import disagree, of_name, scalar
+from ckptdoctor.runs.validity import Examined, examined, resumable
+from ckptdoctor.stores import schema
+from ckptdoctor.stores.contents import Layout, layout_of, together
+from ckptdoctor.stores.listing import Unit
+from ckptdoctor.wording import listed
+
+Rows = dict[str, list[tuple[Any, ...]]]
+
+_KINDS = {
+    Kind.FILE: "file",
+    Kind.FOLDER: "folder",
+    Kind.TRAINER: "trainer",
+    Kind.ACCELERATE: "accelerate",
+    Kind.DEEPSPEED: "deepspeed",
+    Kind.MEGATRON: "megatron",
+    Kind.DISTRIBUTED: "distributed",
+    Kind.OURS: "ckptdoctor",
+}
+# findings that mean that bytes or members are missing, not that those that are there are wrong
+_MISSING = frozenset({"F001", "F004", "F005", "F006", "F007", "F011", "F013", "X801", "X808"})
+_WEIGHTLESS = "W310"  # it was read, and is not a checkpoint of a network
+_KNOWN: set[int] = set()  # layouts that this process has given already
+_REMEMBERED = 10_000
+
+
+def rows_of(unit: Unit) -> Rows:
+    """Return the rows of one checkpoint. What goes wrong in it, a bug of ours included, is its ``error``."""
+    started = perf_counter()
+    try:
+        return _rows(unit, examined(unit.candidate), started)
+    except Exception as error:  # one checkpoint must not stop the others
+        if wants_trace():
+            raise
+        said = error.message if isinstance(error, CkptDoctorError) else one_line(error)
+        return failed(unit, said, perf_counter() - started)
+
+
+def failed(unit: Unit, error: str, seconds: float = 0.0) -> Rows:
+    """Return the rows of a checkpoint that could not be examined: it is in the inventory, with the reason."""
+    return _of_unit(unit) | {"checkpoint": [_row(unit, {"error": text(error), "health": "unreadable"}, seconds)]}
+
+
+def _rows(unit: Unit, found: Examined, started: float) -> Rows:
+    candidate = unit.candidate
+    able = resumable(found) if not found.trouble else None
+    parts = [*zip(found.parts.paths, found.reports, strict=True)]
+    parts += zip(candidate.optimizers, able.beside if able is not None else (), strict=False)
+    reports = [report for _, report in parts]
+    layouts = [layout_of(each.checkpoint) if each.checkpoint is not None else None for each in reports]
+    facts = _facts(found, reports) | _amounts([each for each in layouts if each is not None])
+    facts |= {
+        "content": together([None if each is None else each.content for each in layouts]),
+        "weights": _weights(layouts),
+        "levels": 0 if found.trouble else schema.V0,
+        "trouble": text(found.trouble),
+    }
+    if able is not None:
+        facts |= {
+            "level": 0 if able.trouble else 3,
+            "levels": schema.V0 | (0 if able.trouble else schema.V3),
+            "resumable": int(not able.trouble),
+            "lacks": text(able.trouble),
+            "without": listed(able.without) if able.without else "",
+        }
+    rows = _of_unit(unit)
+    identity = schema.identity(candidate.path)
+    for (path, report), layout in zip(parts, layouts, strict=True):
+        _add_member(rows, identity, path, report, layout)
+    rows["reference"] = [
+        _reference(unit, kind, target, identity) for kind, target in _references(unit, found.checkpoints)
+    ]
+    rows["checkpoint"] = [_row(unit, facts, perf_counter() - started)]
+    return rows
+
+
+def text(said: str) -> str:
+    """Return a text that SQLite takes: bytes of names that are not UTF-8 are written out."""
+    return said.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+# ---- the row of the checkpoint
+
+
+def _row(unit: Unit, facts: dict[str, Any], seconds: float) -> tuple[Any, ...]:
+    candidate = unit.candidate
+    blocks = [each[7] for each in unit.files]
+    known = {
+        "id": schema.identity(candidate.path),
+        "run": schema.identity(unit.run),
+        "path": text(candidate.path),
+        "series": text(candidate.series),
+        "folder": int(candidate.folder),
+        "unfinished": candidate.unfinished,
+        "bytes": unit.bytes,
+        "blocks": sum(each or 0 for each in blocks) if any(each is not None for each in blocks) else None,
+        "seconds": round(seconds, 4),
+        "rules_version": __version__,
+        "signature": unit.signature,
+        "mtime_ns": max([each[3] for each in unit.files], default=0),
+        "owner": unit.owner,
+    }
+    known = _EMPTY | known | facts
+    return tuple([known[each] for each in schema.COLUMNS["checkpoint"]])
+
+
+_EMPTY: dict[str, Any] = {
+    **dict.fromkeys(("kind", "format", "family", "step_source", "disagreement"), ""),
+    **dict.fromkeys(("metric_name", "metric_source", "metric_mode", "trouble", "lacks", "without", "dtype"), ""),
+    **dict.fromkeys(("step", "epoch", "metric", "level", "resumable", "content", "weights", "error")),
+    **dict.fromkeys(("complete", "levels", "tensors", "parameters", "optimizer_bytes", "deep"), 0),
+}
+
+
+def _facts(found: Examined, reports: list[FileReport]) -> dict[str, Any]:
+    candidate, parts = found.candidate, found.parts
+    said, named = found.position, of_name(candidate.numbers)
+    step = (said.step if said.step is not None else candidate.numbers.step) if said.known else named.step
+    epoch = (said.epoch if said.epoch is not None else named.epoch) if said.known else named.epoch
+    unlike = disagree(said, candidate.numbers)
+    metric, name, source, mode = _metric(found)
+    formats = [each.container.format for each in reports if each.container is not None]
+    return {
+        "kind": _KINDS[parts.kind],
+        "format": formats[0] if formats else "",
+        "family": text(_family(found)),
+        "step": step,
+        "epoch": epoch,
+        "step_source": said.source if said.known else "its name" if named.known else "",
+        "disagreement": f"{said.source} says {said}, unlike its name" if unlike else "",
+        "metric": metric,
+        "metric_name": text(name),
+        "metric_source": source,
+        "metric_mode": mode,
+        "unfinished": candidate.unfinished or parts.unfinished,
+        **_health(found, reports),
+    }
+
+
+def _health(found: Examined, reports: list[FileReport]) -> dict[str, Any]:
+    error = next((each.error for each in reports if each.error is not None), None)
+    codes = {each.code for report in reports for each in report.findings if each.severity is not Severity.INFO}
+    if found.candidate.unfinished or found.parts.unfinished:
+        return {"complete": 0, "health": "unfinished"}
+    if error is not None:
+        return {"complete": 0, "health": "unreadable", "error": text(error)}
+    lacks = bool(codes & _MISSING or kinds.missing_ranks(found.parts, found.checkpoints))
+    if found.trouble:
+        weightless = _WEIGHTLESS in codes and found.trouble.endswith(")") and f"({_WEIGHTLESS} " in found.trouble
+        return {"complete": int(not lacks), "health": "weightless" if weightless else "broken"}
+    worst = max([each.severity.rank for report in reports for each in report.findings], default=0)
+    return {"complete": int(not lacks), "health": ("clean", "warning", "error")[worst]}
+
+
+def _amounts(layouts: list[Layout]) -> dict[str, Any]:
+    dtypes: Counter[str] = Counter()
+    for each in layouts:
+        dtypes.update(each.dtypes)
+    most = max(dtypes, key=lambda name: (dtypes[name], name), default="")
+    return {
+        "tensors": sum(each.tensors for each in layouts),
+        "parameters": sum(each.parameters for each in layouts),
+        "optimizer_bytes": sum(each.optimizer_bytes for each in layouts),
+        "dtype": most,
+    }
+
+
+def _weights(layouts: list[Layout | None]) -> int | None:
+    """Return the hash of the weights, where one member has them all: files of an optimizer alone have none."""
+    found = [each.weights for each in layouts if each is not None and each.weights is not None]
+    return found[0] if len(found) == 1 and None not in layouts else None
+
+
+def _family(found: Examined) -> str:
+    """Return the class of the network that a config.json in the folder names."""
+    if "config.json" not in found.parts.names:
+        return ""
+    said = read_json(below(found.candidate.path, "config.json")) or {}
+    classes = said.get("architectures")
+    first = classes[0] if isinstance(classes, list) and classes else said.get("_class_name", said.get("model_type"))
+    return first if isinstance(first, str) else ""
+
+
+# ---- how good it is, as far as somebody wrote that down
+
+
+_LOWER = ("loss", "error", "perplexity", "ppl", "wer", "cer", "fid", "mse", "mae", "rmse", "nll", "bpb")
+_HIGHER = ("acc", "accuracy", "f1", "auc", "map", "iou", "miou", "bleu", "rouge", "psnr", "ssim", "dice", "score", "top1")
+_IN_NAME = re.compile(
+    r"(?:^|[-_.=/])((?:[A-Za-z]\w*[-_/])?(?:" + "|".join(_LOWER + _HIGHER) + r"))[-_= ]?(-?\d+\.\d+(?:e[-+]?\d+)?)",
+    re.IGNORECASE,
+)
+
+
+def _metric(found: Examined) -> tuple[float | None, str, str, str]:
+    """Return a number that says how good a checkpoint is, its name, where it was read, and min or max."""
+    if found.parts.kind is Kind.TRAINER:
+        said = _of_trainer(read_json(below(found.candidate.path, "trainer_state.json")) or {})
+        if said is not None:
+            return said
+    for each in found.checkpoints:
+        for options in _callbacks(each):
+            score, monitor = scalar(options.get("current_score")), options.get("monitor")
+            if score is not None and isinstance(monitor, str):
+                return score, monitor, "ModelCheckpoint", _mode(monitor)
+    match = _IN_NAME.search(os.path.basename(found.candidate.name))
+    return (float(match[2]), match[1], "its name", _mode(match[1])) if match is not None else (None, "", "", "")
+
+
+def _of_trainer(state: dict[str, Any]) -> tuple[float, str, str, str] | None:
+    """Return the last evaluation that the Trainer logged up to this step."""
+    history = state.get("log_history")
+    best = state.get("best_metric")
+    for entry in reversed(history if isinstance(history, list) else []):
+        scores = _scores(entry)
+        if not scores:
+            continue
+        chosen = next((name for name, value in scores.items() if value == best), "")
+        name = chosen or ("eval_loss" if "eval_loss" in scores else min(scores))
+        return float(scores[name]), name, "trainer_state.json", _mode(name)
+    return None
+
+
+def _scores(entry: object) -> dict[str, float]:
+    if not isinstance(entry, dict):
+        return {}
+    speeds = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second", "eval_model_preparation_time")
+    return {
+        name: value
+        for name, value in entry.items()
+        if name.startswith("eval_") and name not in speeds and isinstance(value, (int, float))
+    }
+
+
+def _mode(name: str) -> str:
+    words = re.split(r"[^a-z0-9]+", name.lower())
+    return "min" if any(each in _LOWER for each in words) else "max" if any(each in _HIGHER for each in words) else ""
+
+
+def _callbacks(checkpoint: Checkpoint) -> Iterator[dict[str, Any]]:
+    """Yield what Lightning's ModelCheckpoint keeps of itself."""
+    top = dict(checkpoint.tree.entries) if isinstance(checkpoint.tree, Mapping) else {}
+    callbacks = top.get("callbacks")
+    for name, node in callbacks.entries if isinstance(callbacks, Mapping) else ():
+        if isinstance(name, str) and name.startswith("ModelCheckpoint") and isinstance(node, Mapping):
+            yield {part: each for part, each in node.entries if isinstance(part, str)}
+
+
+# ---- files, members with their findings, and what is referred to
+
+
+def _of_unit(unit: Unit) -> Rows:
+    identity = schema.identity(unit.candidate.path)
+    folders, objects = {}, []
+    for folder, name, size, mtime, device, inode, etag, blocks in unit.files:
+        key = schema.identity(folder)
+        folders[key] = (key, text(folder))
+        path = schema.identity(f"{folder}/{name}")
+        objects.append((path, identity, key, text(name), size, mtime, device, inode, etag, blocks))
+    run = (schema.identity(unit.run), text(unit.run), text(unit.store))
+    rows: Rows = {each: [] for each in ("layout", "member", "problem", "finding", "reference")}
+    return rows | {"run": [run], "folder": list(folders.values()), "object": objects}
+
+
+def _add_member(rows: Rows, checkpoint: int, path: str, report: FileReport, layout: Layout | None) -> None:
+    path = path.rstrip("/") if is_address(path) else path
+    member = schema.identity(path)
+    name = report.container.format if report.container is not None else ""
+    error = None if report.error is None else text(report.error)
+    said = (None, None, None) if layout is None else (layout.key, layout.content, layout.checksums)
+    rows["member"].append((member, checkpoint, text(path), name, *said, error))
+    if layout is not None and layout.key not in _KNOWN:
+        if len(_KNOWN) >= _REMEMBERED:
+            _KNOWN.clear()
+        _KNOWN.add(layout.key)
+        packed = zlib.compress(layout.keys)
+        rows["layout"].append((layout.key, layout.tensors, layout.parameters, layout.nbytes, packed))
+    for number, each in enumerate(report.findings):
+        words = (each.code, each.name, each.severity.value, each.message, each.cause, each.advice)
+        problem = (*map(text, words), text("\n".join(each.commands)))
+        key = schema.identity("\0".join(problem))
+        rows["problem"].append((key, *problem))
+        rows["finding"].append((member, number, checkpoint, key))
+
+
+def _reference(unit: Unit, kind: str, target: str, checkpoint: int) -> tuple[Any, ...]:
+    return reference_row(unit.run, unit.candidate.path, kind, target, checkpoint)
+
+
+def reference_row(run: str, source: str, kind: str, target: str, checkpoint: int | None = None) -> tuple[Any, ...]:
+    """Return the row for what names a checkpoint: a link, or a file of a run."""
+    key = schema.identity("\0".join((source, kind, target)))
+    said = (schema.identity(run), text(source), checkpoint, kind, text(target))
+    return (key, *said, schema.identity(target))
+
+
+def _references(unit: Unit, checkpoints: Iterable[Checkpoint]) -> Iterator[tuple[str, str]]:
+    candidate = unit.candidate
+    folder = candidate.path if candidate.folder else os.path.dirname(candidate.path)
+    names = {each[1] for each in unit.files}
+    if "adapter_config.json" in names:
+        base = (read_json(below(folder, "adapter_config.json")) or {}).get("base_model_name_or_path")
+        if isinstance(base, str) and base:
+            yield "base", _local(base, folder)
+    if "trainer_state.json" in names and candidate.folder:
+        best = (read_json(below(folder, "trainer_state.json")) or {}).get("best_model_checkpoint")
+        if isinstance(best, str) and best:
+            yield "best", _next_to(best, os.path.dirname(folder))
+    for each in checkpoints:
+        for options in _callbacks(each):
+            best = options.get("best_model_path")
+            if isinstance(best, str) and best:
+                yield "best", _next_to(best, os.path.dirname(folder) if candidate.folder else folder)
+
+
+def _local(said: str, folder: str) -> str:
+    """Return the path that an adapter means with its base; a name that is not there stays what it is."""
+    if is_address(said) or is_address(folder):
+        return said
+    for each in (os.path.abspath(said), os.path.normpath(os.path.join(folder, said))):
+        if os.path.exists(each):
+            return each
+    return said
+
+
+def _next_to(said: str, folder: str) -> str:
+    """Return the checkpoint that a library means: runs are moved as a whole, and paths in them stay what they were."""
+    name = os.path.basename(said.rstrip("/"))
+    here = below(folder, name)
+    if is_address(folder) or os.path.exists(here) or not os.path.exists(said):
+        return here
+    return os.path.abspath(said)

@@ -1,0 +1,250 @@
+"""Walks a store and groups its files into units of work: each is one checkpoint, a file or a folder.
+
+What is a checkpoint is decided as ``latest`` decides it (``runs.grouping``), in every folder of the store. What is left
+over then and ``check`` would examine, such as the final weights of a run, is a unit by itself. Links into the store are
+references to what they name, and are not examined twice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import cache
+from hashlib import blake2b
+from typing import Any
+
+from ckptdoctor.errors import UnreadableError
+from ckptdoctor.examine.paths import PICKLES, SUFFIXES, begins_like_one
+from ckptdoctor.noun import noun
+from ckptdoctor.remote.addresses import is_address
+from ckptdoctor.runs import grouping, kinds
+from ckptdoctor.runs.grouping import Candidate
+from ckptdoctor.runs.kinds import Kind
+from ckptdoctor.runs.listing import Entry, entries, is_file
+from ckptdoctor.runs.step import Numbers
+from ckptdoctor.sealing.manifest import SUFFIX as SEAL
+from ckptdoctor.stores.schema import absolute
+
+_OTHERS = frozenset({".gguf"})  # that check examines where it is given them by name
+# suffixes of what is not a checkpoint, so that its beginning is not asked
+_TEXTS = frozenset(
+    {".json", ".jsonl", ".txt", ".md", ".py", ".yaml", ".yml", ".toml", ".log", ".csv", ".tsv", ".sh", ".html", ".lock"}
+    | {".png", ".jpg", ".jpeg", ".gif", ".mp4", ".wav", ".parquet", ".arrow", ".npy", ".model", ".vocab", ".out", ".err"}
+)  # fmt: skip
+_COMPANIONS = frozenset({"config.json", "adapter_config.json"})  # files next to weights that say what they are
+_BLOCK = 512  # bytes of st_blocks, on every system
+_HUB = {"blobs", "snapshots"}  # folders of a model in the cache of huggingface_hub
+
+# folder, name, size, mtime_ns, device, inode, etag, bytes on disk
+File = tuple[str, str, int, int, "int | None", "int | None", "str | None", "int | None"]
+
+
+@noun
+class Unit:
+    """One checkpoint as its names show it, with all its files; ``signature`` changes when one of them does."""
+
+    candidate: Candidate
+    run: str
+    store: str
+    files: tuple[File, ...]
+    owner: str
+    signature: int
+
+    @property
+    def bytes(self) -> int:
+        """Of all its files."""
+        return sum(each[2] for each in self.files)
+
+    @property
+    def plain(self) -> tuple[Any, ...]:
+        """The same as tuples, texts and numbers, which go to other processes and into files."""
+        one = self.candidate
+        numbers = (one.numbers.template, one.numbers.step, one.numbers.epoch, one.numbers.others, one.numbers.version)
+        candidate = (one.path, one.name, one.folder, one.modified, one.series, numbers, one.version, one.unfinished)
+        return (*candidate, one.optimizers), self.run, self.store, self.files, self.owner, self.signature
+
+
+def unit_of(plain: tuple[Any, ...]) -> Unit:
+    """Return the unit that ``Unit.plain`` was of."""
+    (path, name, folder, modified, series, numbers, *rest), *others = plain
+    return Unit(Candidate(path, name, folder, modified, series, Numbers(*numbers), *rest), *others)
+
+
+@noun
+class Link:
+    """What names a checkpoint without being one: a link, or a file of a run such as DeepSpeed's ``latest``."""
+
+    run: str
+    source: str
+    kind: str
+    target: str
+
+
+class Walk:
+    """The walk through one store. Afterwards ``links``, ``unlisted`` and ``others`` say what else there was.
+
+    ``unlisted`` are folders that could not be listed, each with why; ``others`` counts files that are called as parts
+    of checkpoints are, next to none that they could belong to.
+    """
+
+    def __init__(self, store: str, heard: Callable[[], None] = lambda: None) -> None:
+        self.store = absolute(store)
+        self.links: list[Link] = []
+        self.unlisted: list[tuple[str, str]] = []
+        self.others = 0
+        self._heard = heard  # told for each folder
+        self._real = "" if is_address(self.store) else os.path.realpath(self.store)
+
+    def units(self) -> Iterator[Unit]:
+        """Yield the checkpoints, folder by folder. Raises UnreadableError where the store itself cannot be listed."""
+        if is_file(self.store):
+            folder, _, name = self.store.rpartition("/" if is_address(self.store) else os.sep)
+            found = [each for each in entries(folder or os.sep) if each.name == name]
+            yield from (self._unit(grouping.alone(each.path, folder=False), folder, [each]) for each in found)
+            return
+        yield from self._visit(self.store, entries(self.store))
+
+    # ---- one folder
+
+    def _below(self, folder: str) -> Iterator[Unit]:
+        try:
+            found = entries(folder)
+        except UnreadableError as error:
+            self.unlisted.append((folder, error.message))
+            return
+        yield from self._visit(folder, found)
+
+    def _visit(self, folder: str, found: list[Entry]) -> Iterator[Unit]:
+        self._heard()
+        found.sort(key=_name)
+        inner = {each.name for each in found if each.folder}
+        if grouping.is_one(found):
+            mine = [each for each in found if not each.folder or kinds.belongs(each.name)]
+            above = os.path.dirname(folder) if folder != self.store else folder
+            yield self._unit(grouping.alone(folder, folder=True), above, mine)
+            found = [each for each in found if each.folder and each not in mine]
+        run, prefix = self._run_of(folder)
+        visible = [each for each in found if not each.name.startswith(".") and not self._is_link(each, run)]
+        candidates = grouping.in_folder(visible, prefix)
+        for tracker, named in grouping.named_last(visible, candidates):
+            self.links.append(Link(run, tracker.path, "latest", named.path))
+        by_path = {each.path: each for each in visible}
+        taken = set()
+        for each in candidates:
+            if not each.folder:
+                mine = [by_path[path] for path in (each.path, *each.optimizers, f"{each.path}{SEAL}") if path in by_path]
+                taken.update(one.path for one in mine)
+                yield self._unit(each, run, mine)
+            elif self._is_unit(each):
+                taken.add(each.path)
+                yield self._unit(each, run, [by_path[each.path]])
+        for each in visible:
+            if each.folder:
+                if each.path not in taken and not (each.name == "blobs" and inner >= _HUB):
+                    yield from self._below(each.path)
+            elif each.path not in taken and self._is_examined(each):
+                mine = [each, *[one for one in visible if one.name in _COMPANIONS or one.name == f"{each.name}{SEAL}"]]
+                yield self._unit(self._single(each, prefix), run, mine)
+
+    def _run_of(self, folder: str) -> tuple[str, str]:
+        """Return the run that checkpoints in a folder belong to, and how far it is below that."""
+        way = folder[len(self.store) :].replace(os.sep, "/").strip("/")
+        run = grouping.run_of(way)
+        prefix = way[len(run) :].strip("/")
+        return self._path(run), f"{prefix}/" if prefix else ""
+
+    def _path(self, way: str) -> str:
+        if is_address(self.store):
+            return f"{self.store}/{way}" if way else self.store
+        return os.path.join(self.store, *way.split("/")) if way else self.store
+
+    def _single(self, entry: Entry, prefix: str) -> Candidate:
+        one = grouping.alone(entry.path, folder=False)
+        name = f"{prefix}{entry.name}"
+        return Candidate(entry.path, name, False, entry.modified, name, one.numbers)
+
+    def _is_unit(self, candidate: Candidate) -> bool:
+        """Return whether a folder that is called as checkpoints are is one, and does not only hold some."""
+        if candidate.unfinished:
+            return True
+        try:
+            names = frozenset([f"{each.name}/" if each.folder else each.name for each in entries(candidate.path)])
+            if kinds.kind_of(names) is not Kind.FOLDER or kinds.has_weights(names):
+                return True
+            parts = kinds.parts_of(candidate)
+        except UnreadableError:
+            return True  # the examination says why
+        return bool(parts.unfinished or parts.inner) or grouping.is_checkpoint(candidate.path)
+
+    def _is_examined(self, entry: Entry) -> bool:
+        name = entry.name
+        if grouping.is_part(name) and not kinds.has_weights([name]) and "-of-" not in name:
+            self.others += 1
+            return False
+        suffix = os.path.splitext(name)[1].lower()
+        if suffix in SUFFIXES or suffix in PICKLES or suffix in _OTHERS:
+            return True
+        local = entry.status is not None and suffix not in _TEXTS and entry.size > 0
+        return local and begins_like_one(entry.path)
+
+    def _is_link(self, entry: Entry, run: str) -> bool:
+        """Return whether it only names what the walk meets elsewhere, or is a folder that is not followed."""
+        if not entry.link:
+            return False
+        target = os.path.realpath(entry.path)
+        inside = target.startswith(self._real.rstrip(os.sep) + os.sep)
+        if inside and f"{os.sep}blobs{os.sep}" in target and f"{os.sep}snapshots{os.sep}" in entry.path:
+            return False
+        if inside:
+            self.links.append(Link(run, entry.path, "link", os.path.join(self.store, target[len(self._real) :].lstrip(os.sep))))
+        elif entry.folder:
+            self.unlisted.append((entry.path, f"It is a link to {target}, outside of the store. Name that as well."))
+        return inside or entry.folder
+
+    # ---- one unit
+
+    def _unit(self, candidate: Candidate, run: str, mine: list[Entry]) -> Unit:
+        files, owner = self._files(mine)
+        files.sort()
+        said = repr([(name, size, mtime, inode, etag) for _, name, size, mtime, _, inode, etag, _ in files])
+        digest = blake2b(f"{said}{candidate.unfinished}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        return Unit(candidate, run, self.store, tuple(files), owner, int.from_bytes(digest, "big") >> 1)
+
+    def _files(self, mine: list[Entry]) -> tuple[list[File], str]:
+        found: list[File] = []
+        owner = ""
+        waiting = list(mine)
+        while waiting:
+            each = waiting.pop()
+            owner = owner or (_user(each.status.st_uid) if each.status is not None else "")
+            if not each.folder:
+                found.append(_file(each))
+                continue
+            try:
+                waiting += entries(each.path)
+            except UnreadableError as error:
+                self.unlisted.append((each.path, error.message))
+        return found, owner
+
+
+def _name(entry: Entry) -> str:
+    return entry.name
+
+
+def _file(entry: Entry) -> File:
+    folder = entry.path[: -len(entry.name) - 1]
+    status = entry.status
+    if status is None:
+        return folder, entry.name, entry.size, int(entry.modified * 1e9), None, None, entry.etag or None, None
+    blocks = status.st_blocks * _BLOCK if hasattr(status, "st_blocks") else None
+    return folder, entry.name, entry.size, status.st_mtime_ns, status.st_dev, status.st_ino, None, blocks
+
+
+@cache
+def _user(number: int) -> str:
+    try:
+        import pwd
+
+        return pwd.getpwuid(number).pw_name
+    except (ImportError, KeyError):  # Windows has no such list, and containers have users without names
+        return str(number)

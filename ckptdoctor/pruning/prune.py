@@ -1,7 +1,7 @@
 """Carries a plan out: what may go is looked at once more, and moved into the trash of its store.
 
-Right before, what stays in its stead is read whole, every byte and value of it, and every file that goes must be the one
-that was examined: by its size, time and inode. Whatever has changed since the audit stays.
+Right before, what stays in its stead is read whole, every byte and value of it, and every file that goes must be the
+one that was examined: by its size, time and inode. Whatever has changed since the audit stays.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def carry_out(found: Holdings, made: Plan) -> Iterator[Outcome]:
                 trash[store] = closing.enter_context(Trash(store))
             if not trouble:
                 try:
-                    for path in (*_beside(each.path), each.path):
+                    for path in (*_beside(each, found.inventory, made), each.path):
                         trash[store].take(path)
                 except RefusedError as error:
                     trouble = error.message
@@ -68,13 +68,24 @@ def _store_of(path: str, stores: Iterable[str]) -> str:
     return max(around, key=len, default=os.path.dirname(path))
 
 
-def _beside(path: str) -> Iterator[str]:
-    """Yield what is of no use without a checkpoint: its seal, and the journals that undo changes in place."""
+_SHARED = ("config.json", "adapter_config.json")  # by all files of a folder
+
+
+def _beside(going: Held, inventory: str, made: Plan) -> Iterator[str]:
+    """Yield what is of no use without a checkpoint: the state of its optimizer, its seal, and undo journals."""
+    path = going.path
     if os.path.isdir(path):  # has them in it
         return
-    if os.path.isfile(seal_beside(path)):
-        yield seal_beside(path)
-    for number in numbers(path, os.listdir(os.path.dirname(path))):
+    folder = os.path.dirname(path)
+    alike = any(
+        (each.step, each.epoch) == (going.step, going.epoch) and os.path.dirname(each.path) == folder
+        for each in made.staying
+    )
+    for each in recorded(inventory, path):
+        own = each.path != path and os.path.basename(each.path) not in _SHARED
+        if own and (each.path == seal_beside(path) or not alike):  # what stays may resume with the same optimizer
+            yield each.path
+    for number in numbers(path, os.listdir(folder)):
         yield undo_journal(path, number)
 
 

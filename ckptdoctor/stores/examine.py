@@ -320,7 +320,8 @@ def _add_member(rows: Rows, checkpoint: int, path: str, report: FileReport, layo
     rows["member"].append((member, checkpoint, text(path), name, *said, error))
     for number, each in enumerate(report.findings):
         words = (each.code, each.name, each.severity.value, each.message, each.cause, each.advice)
-        problem = (*map(text, words), text("\n".join(each.commands)))
+        fix = " ".join(each.fix.options) if each.fix is not None else ""
+        problem = (*map(text, words), text("\n".join(each.commands)), text(fix))
         key = schema.identity("\0".join(problem))
         rows["problem"].append((key, *problem))
         rows["finding"].append((member, number, checkpoint, key))

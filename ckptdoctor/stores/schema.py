@@ -148,7 +148,8 @@ CREATE TABLE problem (
     message TEXT NOT NULL,
     cause TEXT NOT NULL,
     advice TEXT NOT NULL,           -- FILE stands for the path of the member, here and in commands
-    commands TEXT NOT NULL          -- lines
+    commands TEXT NOT NULL,         -- lines
+    fix TEXT NOT NULL               -- options of ckptdoctor fix that repair it, or ""
 );
 
 -- what check finds in a member
@@ -182,8 +183,8 @@ CREATE VIEW files AS
     FROM object JOIN folder ON folder.id = object.folder;
 CREATE VIEW findings AS
     SELECT checkpoint.path AS checkpoint_path, member.path AS path, problem.code, problem.name, problem.severity,
-        problem.message, problem.cause, problem.advice, problem.commands, finding.number, finding.checkpoint,
-        finding.member, checkpoint.run
+        problem.message, problem.cause, problem.advice, problem.commands, problem.fix, finding.number,
+        finding.checkpoint, finding.member, checkpoint.run
     FROM finding JOIN problem ON problem.id = finding.problem JOIN member ON member.id = finding.member
         JOIN checkpoint ON checkpoint.id = finding.checkpoint;
 CREATE VIEW runs AS

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 
 from ckptdoctor.errors import CkptDoctorError, RefusedError
 from ckptdoctor.inplace.names import numbers, undo_journal
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.pruning.inventory import Holdings, recorded
 from ckptdoctor.pruning.plan import Held, Plan
 from ckptdoctor.pruning.trash import Trash
@@ -36,7 +36,7 @@ def carry_out(found: Holdings, made: Plan) -> Iterator[Outcome]:
     elsewhere = next((each.path for each in made.going if is_address(each.path)), None)
     if elsewhere is not None:
         raise RefusedError(f"{elsewhere} is on another machine, where nothing is moved. The plan is all that there is.")
-    stands, links = _Stands(made), _Links()
+    stands, links = _Stands(made, found.inventory), _Links()
     moving = {each.path for each in made.going}
     with ExitStack() as closing:
         trash: dict[str, Trash] = {}
@@ -81,18 +81,26 @@ def _beside(going: Held, inventory: str, made: Plan) -> Iterator[str]:
         (each.step, each.epoch) == (going.step, going.epoch) and os.path.dirname(each.path) == folder
         for each in made.staying
     )
-    for each in recorded(inventory, path):
-        own = each.path != path and os.path.basename(each.path) not in _SHARED
-        if own and (each.path == seal_beside(path) or not alike):  # what stays may resume with the same optimizer
-            yield each.path
+    if not alike:  # what stays may resume with the same optimizer
+        yield from _own(path, inventory)
+    if os.path.isfile(seal_beside(path)):
+        yield seal_beside(path)
     for number in numbers(path, os.listdir(folder)):
         yield undo_journal(path, number)
+
+
+def _own(path: str, inventory: str) -> Iterator[str]:
+    """Yield the files next to one with weights that hold the state of its optimizer."""
+    for each in recorded(inventory, path):
+        if each.path not in (path, seal_beside(path)) and os.path.basename(each.path) not in _SHARED:
+            yield each.path
 
 
 class _Stands:
     """What stays in the stead of what goes, each read once, when it is first asked for."""
 
-    def __init__(self, made: Plan) -> None:
+    def __init__(self, made: Plan, inventory: str) -> None:
+        self._inventory = inventory
         self._valid: dict[tuple[str, str], list[Held]] = {}
         self._troubles: dict[tuple[str, bool], str] = {}
         for each in made.staying:
@@ -108,17 +116,19 @@ class _Stands:
             needed.append(([each for each in alike if each.resumable][-1], True))
         for each, must_resume in needed:
             if (each.path, must_resume) not in self._troubles:
-                self._troubles[each.path, must_resume] = _read_again(each, must_resume)
+                self._troubles[each.path, must_resume] = _read_again(each, must_resume, self._inventory)
             trouble = self._troubles[each.path, must_resume]
             if trouble:
                 return f"{each.path}, which would stay in its stead, is not sound: {trouble}"
         return ""
 
 
-def _read_again(held: Held, must_resume: bool) -> str:
+def _read_again(held: Held, must_resume: bool, inventory: str) -> str:
     """Return what is wrong with what is to stay, every byte and value of it read, "" if nothing is."""
     try:
-        found = examined(alone(held.path, folder=os.path.isdir(held.path)))
+        folder = os.path.isdir(held.path)
+        optimizers = () if folder else tuple(_own(held.path, inventory))
+        found = examined(replace(alone(held.path, folder=folder), optimizers=optimizers))
         if found.trouble:
             return found.trouble
         return resumable(found).trouble if must_resume else read_deeply(found).trouble

@@ -26,13 +26,14 @@ Said = TypeVar("Said")
 class Progress:
     """How far one kind of work is: ``done`` of ``total`` bytes of ``what`` (0: nobody knows how many there are).
 
-    ``complete`` once it is over and nothing was left undone.
+    ``complete`` once it is over and nothing was left undone. ``unit`` is what is counted where it is not bytes.
     """
 
     what: str
     done: int
     total: int
     complete: bool = False
+    unit: str = ""
 
 
 # Hears how far work is, each time that it says so. Work ends where a listener raises StoppedError
@@ -62,11 +63,12 @@ class Work:
     ``stopped`` once it is known that nobody wants the rest.
     """
 
-    def __init__(self, what: str = "", total: int = 0, listener: Listener | None = None) -> None:
+    def __init__(self, what: str = "", total: int = 0, listener: Listener | None = None, unit: str = "") -> None:
         from threading import Lock  # no examination of headers needs threads
 
         self.what = what
         self.total = total
+        self.unit = unit
         self.done = 0
         self.stopped = False
         self._listener = listener
@@ -75,7 +77,8 @@ class Work:
     @property
     def progress(self) -> Progress:
         """How far it is."""
-        return Progress(self.what, min(self.done, self.total) if self.total else self.done, self.total)
+        done = min(self.done, self.total) if self.total else self.done
+        return Progress(self.what, done, self.total, unit=self.unit)
 
     def advance(self, count: int) -> None:
         """Count so many bytes more. Raises StoppedError where nobody wants the rest."""
@@ -133,10 +136,10 @@ def heard(listener: Listener) -> Iterator[None]:
 
 
 @contextmanager
-def phase(what: str, total: int) -> Iterator[Work]:
-    """Begin one kind of work, of so many bytes; ``advance`` counts for it."""
+def phase(what: str, total: int, unit: str = "") -> Iterator[Work]:
+    """Begin one kind of work, of so many bytes, or of what ``unit`` names; ``advance`` counts for it."""
     before = _work.get()
-    begun = Work(what, total, _listener.get())
+    begun = Work(what, total, _listener.get(), unit)
     _work.set(begun)
     try:
         begun.go_on()

@@ -148,6 +148,7 @@ _GROUPS = {
         "verify": "ckptdoctor.cli.verify",
         "latest": "ckptdoctor.cli.latest",
         "prune": "ckptdoctor.cli.prune",
+        "audit": "ckptdoctor.cli.audit",
     },
     "Practise": {"train": "ckptdoctor.cli.train"},
     "Set up": {"setup": "ckptdoctor.cli.setup"},

@@ -12,7 +12,7 @@ from ckptdoctor.checkpoint import process
 from ckptdoctor.checkpoint.progress import Progress, heard, now_and_then
 from ckptdoctor.cli.console import only_problems, width
 from ckptdoctor.diagnose.events import Event, Opened, Recognised
-from ckptdoctor.rendering.numbers import size
+from ckptdoctor.rendering.numbers import count, size
 
 _BAR = 24  # columns
 _QUIET = 0.5  # seconds before anything is drawn: most examinations are over by then
@@ -112,8 +112,10 @@ def drawn(otherwise: str = "Interrupted.", what: str = "reading headers") -> Ite
 
 def line(event: Progress, seconds: float) -> str:
     """Return ``values  [#####-----]  41 %  822 MB of 2.0 GB  3.1 GB/s  1 s left``, or how long it takes already."""
+    amount = size if not event.unit else count
     if not event.total:
-        return "  ".join([event.what, *([size(event.done)] if event.done else []), _duration(seconds)])
+        so_far = f"{amount(event.done)} {event.unit}".rstrip() if event.done else ""
+        return "  ".join([each for each in (event.what, so_far, _duration(seconds)) if each])
     total = event.total
     share = min(1.0, event.done / total)
     rate = event.done / seconds if seconds > 0 else 0.0
@@ -122,10 +124,10 @@ def line(event: Progress, seconds: float) -> str:
         event.what,
         f"[{'#' * full}{'-' * (_BAR - full)}]",
         f"{int(100 * share):3} %",
-        f"{size(min(event.done, total))} of {size(event.total)}",
+        f"{amount(min(event.done, total))} of {amount(event.total)} {event.unit}".rstrip(),
     ]
     if rate:
-        parts += [f"{size(int(rate))}/s", f"{_duration((total - min(event.done, total)) / rate)} left"]
+        parts += [f"{amount(int(rate))}/s", f"{_duration((total - min(event.done, total)) / rate)} left"]
     return "  ".join(parts)
 
 

@@ -57,13 +57,13 @@ def command(
 ) -> ExitStatus:
     """Say which checkpoints of a store may go, and move them into a trash folder.
 
-    STORE.db is what ckptdoctor audit wrote. The plan names every checkpoint with the reason for which it stays. Whatever
-    you ask, of each run these stay: the newest valid one, the newest that a training can resume from, what something
+    STORE.db is what ckptdoctor audit wrote. The plan names every checkpoint, and why it stays. Whatever you ask, of
+    each run these stay: the newest valid one, the newest that a training can resume from, what something
     that stays needs, what a link names, and what could not be examined. Files that differ in more than the numbers of
     their names, or hold other tensors, do not replace each other.
 
-    With --apply, what stays is examined again, files that have changed since the audit stay, and the rest is moved into
-    .ckptdoctor-trash in the store. Nothing is deleted: that is left to you.
+    With --apply, the newest ones are read whole first, whatever has changed since the audit stays, and the rest is
+    moved into .ckptdoctor-trash in the store. Nothing is deleted: that is left to you.
 
     Exit status: 0 done, 1 some of what was to go or come back stayed where it is, 2 invalid usage, or an inventory that
     cannot be used.
@@ -100,7 +100,7 @@ def _pruned(
         emit(shown.planned(made))
     if apply:
         try:
-            with drawn("Interrupted: what was moved is in the trash, whole.", what="examining again") as bar:
+            with drawn("Interrupted: what was moved is in the trash, whole.", what="reading what stays") as bar:
                 for each in carry_out(found, made):
                     outcomes.append(each)
                     if style != "json":

@@ -64,7 +64,9 @@ def holdings(inventory: str, now: float) -> Holdings:
 
 def _held(row: sqlite3.Row, layout: str, needs: tuple[str, ...], now: float) -> Held:
     unsure = row["error"] or row["unfinished"] or row["disagreement"]
-    broken = row["level"] is None or row["health"] in ("broken", "unreadable", "unfinished")
+    if row["health"] == "weightless":
+        unsure = unsure or "it holds no weights"
+    broken = row["level"] is None
     return Held(
         row["path"],
         row["run_path"] or os.path.dirname(row["path"]),

@@ -1,7 +1,7 @@
 """Carries a plan out: what may go is looked at once more, and moved into the trash of its store.
 
-Right before, what stays in its stead is examined again, and every file that goes must be the one that was examined: by
-its size, time and inode. Whatever has changed since the audit stays.
+Right before, what stays in its stead is read whole, every byte and value of it, and every file that goes must be the
+one that was examined: by its size, time and inode. Whatever has changed since the audit stays.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from contextlib import ExitStack
 
 from ckptdoctor.errors import CkptDoctorError, RefusedError
 from ckptdoctor.inplace.names import numbers, undo_journal
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.pruning.inventory import Holdings, recorded
 from ckptdoctor.pruning.plan import Held, Plan
 from ckptdoctor.pruning.trash import Trash
 from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.runs.grouping import alone
-from ckptdoctor.runs.validity import examined, resumable
+from ckptdoctor.runs.validity import examined, read_deeply, resumable
 from ckptdoctor.sealing.manifest import seal_beside
 
 
@@ -36,7 +36,7 @@ def carry_out(found: Holdings, made: Plan) -> Iterator[Outcome]:
     elsewhere = next((each.path for each in made.going if is_address(each.path)), None)
     if elsewhere is not None:
         raise RefusedError(f"{elsewhere} is on another machine, where nothing is moved. The plan is all that there is.")
-    stands, links = _Stands(made), _Links()
+    stands, links = _Stands(made, found.inventory), _Links()
     moving = {each.path for each in made.going}
     with ExitStack() as closing:
         trash: dict[str, Trash] = {}
@@ -49,7 +49,7 @@ def carry_out(found: Holdings, made: Plan) -> Iterator[Outcome]:
                 trash[store] = closing.enter_context(Trash(store))
             if not trouble:
                 try:
-                    for path in (*_beside(each.path), each.path):
+                    for path in (*_beside(each, found.inventory, made), each.path):
                         trash[store].take(path)
                 except RefusedError as error:
                     trouble = error.message
@@ -68,20 +68,39 @@ def _store_of(path: str, stores: Iterable[str]) -> str:
     return max(around, key=len, default=os.path.dirname(path))
 
 
-def _beside(path: str) -> Iterator[str]:
-    """Yield what is of no use without a checkpoint: its seal, and the journals that undo changes in place."""
+_SHARED = ("config.json", "adapter_config.json")  # by all files of a folder
+
+
+def _beside(going: Held, inventory: str, made: Plan) -> Iterator[str]:
+    """Yield what is of no use without a checkpoint: the state of its optimizer, its seal, and undo journals."""
+    path = going.path
     if os.path.isdir(path):  # has them in it
         return
+    folder = os.path.dirname(path)
+    alike = any(
+        (each.step, each.epoch) == (going.step, going.epoch) and os.path.dirname(each.path) == folder
+        for each in made.staying
+    )
+    if not alike:  # what stays may resume with the same optimizer
+        yield from _own(path, inventory)
     if os.path.isfile(seal_beside(path)):
         yield seal_beside(path)
-    for number in numbers(path, os.listdir(os.path.dirname(path))):
+    for number in numbers(path, os.listdir(folder)):
         yield undo_journal(path, number)
 
 
-class _Stands:
-    """What stays in the stead of what goes, each examined once, when it is first asked for."""
+def _own(path: str, inventory: str) -> Iterator[str]:
+    """Yield the files next to one with weights that hold the state of its optimizer."""
+    for each in recorded(inventory, path):
+        if each.path not in (path, seal_beside(path)) and os.path.basename(each.path) not in _SHARED:
+            yield each.path
 
-    def __init__(self, made: Plan) -> None:
+
+class _Stands:
+    """What stays in the stead of what goes, each read once, when it is first asked for."""
+
+    def __init__(self, made: Plan, inventory: str) -> None:
+        self._inventory = inventory
         self._valid: dict[tuple[str, str], list[Held]] = {}
         self._troubles: dict[tuple[str, bool], str] = {}
         for each in made.staying:
@@ -97,11 +116,24 @@ class _Stands:
             needed.append(([each for each in alike if each.resumable][-1], True))
         for each, must_resume in needed:
             if (each.path, must_resume) not in self._troubles:
-                self._troubles[each.path, must_resume] = _examined_again(each, must_resume)
+                self._troubles[each.path, must_resume] = _read_again(each, must_resume, self._inventory)
             trouble = self._troubles[each.path, must_resume]
             if trouble:
-                return f"{each.path}, which would stay in its stead, is not valid any more: {trouble}"
+                return f"{each.path}, which would stay in its stead, is not sound: {trouble}"
         return ""
+
+
+def _read_again(held: Held, must_resume: bool, inventory: str) -> str:
+    """Return what is wrong with what is to stay, every byte and value of it read, "" if nothing is."""
+    try:
+        folder = os.path.isdir(held.path)
+        optimizers = () if folder else tuple(_own(held.path, inventory))
+        found = examined(replace(alone(held.path, folder=folder), optimizers=optimizers))
+        if found.trouble:
+            return found.trouble
+        return resumable(found).trouble if must_resume else read_deeply(found).trouble
+    except CkptDoctorError as error:
+        return error.message
 
 
 class _Links:
@@ -120,14 +152,6 @@ class _Links:
             if target == going.path or target.startswith(going.path + os.sep):
                 return f"the link {link} leads to it"
         return ""
-
-
-def _examined_again(held: Held, must_resume: bool) -> str:
-    try:
-        found = examined(alone(held.path, folder=os.path.isdir(held.path)))
-    except CkptDoctorError as error:
-        return error.message
-    return found.trouble or (resumable(found).trouble if must_resume else "")
 
 
 def _changed(inventory: str, held: Held) -> str:

@@ -51,7 +51,9 @@ def _entry(address: str, info: dict[str, Any]) -> RemoteEntry | None:
         return None
     times = (info.get(each) for each in ("mtime", "LastModified", "last_modified", "updated", "created"))
     modified = next((found for each in times if (found := _seconds(each)) is not None), 0.0)
-    etag = next((str(info[each]).strip('"') for each in ("ETag", "etag", "md5Hash", "content_md5") if info.get(each)), "")
+    etag = next(
+        (str(info[each]).strip('"') for each in ("ETag", "etag", "md5Hash", "content_md5") if info.get(each)), ""
+    )
     path = f"{address.rstrip('/')}/{name}"
     return RemoteEntry(name, path, folder, size if isinstance(size, int) else 0, modified, etag)
 

@@ -44,7 +44,9 @@ def entries(path: str) -> list[Entry]:
         listed = list_folder(path)
         if listed is None:
             raise UnreadableError(f"{path} is a file, not a folder.")
-        return [Entry(each.name, each.address, each.folder, each.size, each.modified, etag=each.etag) for each in listed]
+        return [
+            Entry(each.name, each.address, each.folder, each.size, each.modified, etag=each.etag) for each in listed
+        ]
     found = []
     try:
         with os.scandir(path) as scanned:

@@ -20,7 +20,6 @@ from ckptdoctor.checkpoint import Checkpoint, Mapping
 from ckptdoctor.crash import one_line, wants_trace
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.findings import FileReport, Severity
-from ckptdoctor.noun import noun
 from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.runs import kinds
 from ckptdoctor.runs.kinds import Kind
@@ -47,15 +46,17 @@ _KINDS = {
 # findings that mean that bytes or members are missing, not that those that are there are wrong
 _MISSING = frozenset({"F001", "F004", "F005", "F006", "F007", "F011", "F013", "X801", "X808"})
 _WEIGHTLESS = "W310"  # it was read, and is not a checkpoint of a network
-_KNOWN: set[int] = set()  # layouts that this process has given already
-_REMEMBERED = 10_000
+_REMEMBERED = 10_000  # layouts
 
 
-def rows_of(unit: Unit) -> Rows:
-    """Return the rows of one checkpoint. What goes wrong in it, a bug of ours included, is its ``error``."""
+def rows_of(unit: Unit, known: set[int], *, deep: bool = False) -> Rows:
+    """Return the rows of one checkpoint. What goes wrong in it, a bug of ours included, is its ``error``.
+
+    ``known`` are the layouts of which rows were given already, and gets those that are given now.
+    """
     started = perf_counter()
     try:
-        return _rows(unit, examined(unit.candidate), started)
+        return _rows(unit, examined(unit.candidate), known, started)
     except Exception as error:  # one checkpoint must not stop the others
         if wants_trace():
             raise
@@ -68,7 +69,7 @@ def failed(unit: Unit, error: str, seconds: float = 0.0) -> Rows:
     return _of_unit(unit) | {"checkpoint": [_row(unit, {"error": text(error), "health": "unreadable"}, seconds)]}
 
 
-def _rows(unit: Unit, found: Examined, started: float) -> Rows:
+def _rows(unit: Unit, found: Examined, known: set[int], started: float) -> Rows:
     candidate = unit.candidate
     able = resumable(found) if not found.trouble else None
     parts = [*zip(found.parts.paths, found.reports, strict=True)]
@@ -94,6 +95,12 @@ def _rows(unit: Unit, found: Examined, started: float) -> Rows:
     identity = schema.identity(candidate.path)
     for (path, report), layout in zip(parts, layouts, strict=True):
         _add_member(rows, identity, path, report, layout)
+        if layout is not None and layout.key not in known:
+            if len(known) >= _REMEMBERED:
+                known.clear()
+            known.add(layout.key)
+            packed = zlib.compress(layout.keys)
+            rows["layout"].append((layout.key, layout.tensors, layout.parameters, layout.nbytes, packed))
     rows["reference"] = [
         _reference(unit, kind, target, identity) for kind, target in _references(unit, found.checkpoints)
     ]
@@ -148,7 +155,7 @@ def _facts(found: Examined, reports: list[FileReport]) -> dict[str, Any]:
     metric, name, source, mode = _metric(found)
     formats = [each.container.format for each in reports if each.container is not None]
     return {
-        "kind": _KINDS[parts.kind],
+        "kind": "" if candidate.unfinished else _KINDS[parts.kind],
         "format": formats[0] if formats else "",
         "family": text(_family(found)),
         "step": step,
@@ -212,7 +219,22 @@ def _family(found: Examined) -> str:
 
 
 _LOWER = ("loss", "error", "perplexity", "ppl", "wer", "cer", "fid", "mse", "mae", "rmse", "nll", "bpb")
-_HIGHER = ("acc", "accuracy", "f1", "auc", "map", "iou", "miou", "bleu", "rouge", "psnr", "ssim", "dice", "score", "top1")
+_HIGHER = (
+    "acc",
+    "accuracy",
+    "f1",
+    "auc",
+    "map",
+    "iou",
+    "miou",
+    "bleu",
+    "rouge",
+    "psnr",
+    "ssim",
+    "dice",
+    "score",
+    "top1",
+)
 _IN_NAME = re.compile(
     r"(?:^|[-_.=/])((?:[A-Za-z]\w*[-_/])?(?:" + "|".join(_LOWER + _HIGHER) + r"))[-_= ]?(-?\d+\.\d+(?:e[-+]?\d+)?)",
     re.IGNORECASE,
@@ -296,15 +318,10 @@ def _add_member(rows: Rows, checkpoint: int, path: str, report: FileReport, layo
     error = None if report.error is None else text(report.error)
     said = (None, None, None) if layout is None else (layout.key, layout.content, layout.checksums)
     rows["member"].append((member, checkpoint, text(path), name, *said, error))
-    if layout is not None and layout.key not in _KNOWN:
-        if len(_KNOWN) >= _REMEMBERED:
-            _KNOWN.clear()
-        _KNOWN.add(layout.key)
-        packed = zlib.compress(layout.keys)
-        rows["layout"].append((layout.key, layout.tensors, layout.parameters, layout.nbytes, packed))
     for number, each in enumerate(report.findings):
         words = (each.code, each.name, each.severity.value, each.message, each.cause, each.advice)
-        problem = (*map(text, words), text("\n".join(each.commands)))
+        fix = " ".join(each.fix.options) if each.fix is not None else ""
+        problem = (*map(text, words), text("\n".join(each.commands)), text(fix))
         key = schema.identity("\0".join(problem))
         rows["problem"].append((key, *problem))
         rows["finding"].append((member, number, checkpoint, key))

@@ -29,7 +29,7 @@ _OTHERS = frozenset({".gguf"})  # that check examines where it is given them by 
 # suffixes of what is not a checkpoint, so that its beginning is not asked
 _TEXTS = frozenset(
     {".json", ".jsonl", ".txt", ".md", ".py", ".yaml", ".yml", ".toml", ".log", ".csv", ".tsv", ".sh", ".html", ".lock"}
-    | {".png", ".jpg", ".jpeg", ".gif", ".mp4", ".wav", ".parquet", ".arrow", ".npy", ".model", ".vocab", ".out", ".err"}
+    | {".png", ".jpg", ".jpeg", ".gif", ".mp4", ".wav", ".parquet", ".arrow", ".npy", ".model", ".out", ".err"}
 )  # fmt: skip
 _COMPANIONS = frozenset({"config.json", "adapter_config.json"})  # files next to weights that say what they are
 _BLOCK = 512  # bytes of st_blocks, on every system
@@ -129,21 +129,25 @@ class Walk:
         for tracker, named in grouping.named_last(visible, candidates):
             self.links.append(Link(run, tracker.path, "latest", named.path))
         by_path = {each.path: each for each in visible}
-        taken = set()
-        for each in candidates:
-            if not each.folder:
-                mine = [by_path[path] for path in (each.path, *each.optimizers, f"{each.path}{SEAL}") if path in by_path]
-                taken.update(one.path for one in mine)
-                yield self._unit(each, run, mine)
-            elif self._is_unit(each):
-                taken.add(each.path)
-                yield self._unit(each, run, [by_path[each.path]])
+        taken: set[str] = set()
+        for candidate in candidates:
+            if not candidate.folder:
+                paths = (candidate.path, *candidate.optimizers, f"{candidate.path}{SEAL}")
+                mine = [by_path[path] for path in paths if path in by_path]
+                taken.update(each.path for each in mine)
+                yield self._unit(candidate, run, mine)
+            elif self._is_unit(candidate):
+                taken.add(candidate.path)
+                yield self._unit(candidate, run, [by_path[candidate.path]])
         for each in visible:
+            if each.path in taken:
+                continue
             if each.folder:
-                if each.path not in taken and not (each.name == "blobs" and inner >= _HUB):
+                if not (each.name == "blobs" and inner >= _HUB):
                     yield from self._below(each.path)
-            elif each.path not in taken and self._is_examined(each):
-                mine = [each, *[one for one in visible if one.name in _COMPANIONS or one.name == f"{each.name}{SEAL}"]]
+            elif self._is_examined(each):
+                beside = (*_COMPANIONS, f"{each.name}{SEAL}")
+                mine = [each, *[one for one in visible if one.name in beside and not one.folder]]
                 yield self._unit(self._single(each, prefix), run, mine)
 
     def _run_of(self, folder: str) -> tuple[str, str]:
@@ -196,7 +200,9 @@ class Walk:
         if inside and f"{os.sep}blobs{os.sep}" in target and f"{os.sep}snapshots{os.sep}" in entry.path:
             return False
         if inside:
-            self.links.append(Link(run, entry.path, "link", os.path.join(self.store, target[len(self._real) :].lstrip(os.sep))))
+            self.links.append(
+                Link(run, entry.path, "link", os.path.join(self.store, target[len(self._real) :].lstrip(os.sep)))
+            )
         elif entry.folder:
             self.unlisted.append((entry.path, f"It is a link to {target}, outside of the store. Name that as well."))
         return inside or entry.folder

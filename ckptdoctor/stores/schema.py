@@ -86,7 +86,7 @@ CREATE TABLE checkpoint (
     resumable INTEGER,              -- 1 or 0: a training can resume from it; NULL: nothing to ask, it is not valid
     lacks TEXT NOT NULL,            -- "" or why a training cannot resume
     without TEXT NOT NULL,          -- what a resumed training starts again with: "a scheduler and a random state"
-    health TEXT NOT NULL,           -- unfinished, unreadable, broken, weightless, error, warning or clean: docs/stores.md
+    health TEXT NOT NULL,           -- unfinished, unreadable, broken, weightless, error, warning or clean
     tensors INTEGER NOT NULL,
     parameters INTEGER NOT NULL,    -- elements of its weights, without optimizer states
     bytes INTEGER NOT NULL,         -- of all its files
@@ -148,7 +148,8 @@ CREATE TABLE problem (
     message TEXT NOT NULL,
     cause TEXT NOT NULL,
     advice TEXT NOT NULL,           -- FILE stands for the path of the member, here and in commands
-    commands TEXT NOT NULL          -- lines
+    commands TEXT NOT NULL,         -- lines
+    fix TEXT NOT NULL               -- options of ckptdoctor fix that repair it, or ""
 );
 
 -- what check finds in a member
@@ -182,15 +183,15 @@ CREATE VIEW files AS
     FROM object JOIN folder ON folder.id = object.folder;
 CREATE VIEW findings AS
     SELECT checkpoint.path AS checkpoint_path, member.path AS path, problem.code, problem.name, problem.severity,
-        problem.message, problem.cause, problem.advice, problem.commands, finding.number, finding.checkpoint,
-        finding.member, checkpoint.run
+        problem.message, problem.cause, problem.advice, problem.commands, problem.fix, finding.number,
+        finding.checkpoint, finding.member, checkpoint.run
     FROM finding JOIN problem ON problem.id = finding.problem JOIN member ON member.id = finding.member
         JOIN checkpoint ON checkpoint.id = finding.checkpoint;
 CREATE VIEW runs AS
     SELECT run.id, run.path, run.store, count(*) AS checkpoints, sum(complete) AS complete,
-        sum(level IS NULL) AS invalid, sum(resumable = 1) AS resumable, max(step) AS last_step, max(CASE WHEN level IS NOT NULL THEN step END)
-        AS last_valid_step, sum(bytes) AS bytes, sum(blocks) AS blocks, sum(optimizer_bytes) AS optimizer_bytes,
-        max(mtime_ns) AS mtime_ns
+        sum(level IS NULL) AS invalid, sum(resumable = 1) AS resumable, max(step) AS last_step,
+        max(CASE WHEN level IS NOT NULL THEN step END) AS last_valid_step, sum(bytes) AS bytes, sum(blocks) AS blocks,
+        sum(optimizer_bytes) AS optimizer_bytes, max(mtime_ns) AS mtime_ns
     FROM run JOIN checkpoint ON checkpoint.run = run.id GROUP BY run.id;
 CREATE VIEW duplicates AS
     SELECT content, count(*) AS copies, min(path) AS first, max(bytes) AS bytes, sum(bytes) - max(bytes) AS spare_bytes

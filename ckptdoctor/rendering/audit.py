@@ -1,0 +1,209 @@
+"""Renders what an audit found in stores: what is broken and what helps, where the space is, what is there twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint.process import complete
+from ckptdoctor.findings import Severity
+from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.json import SCHEMA, dump
+from ckptdoctor.rendering.numbers import count, size
+from ckptdoctor.rendering.paint import Paint
+from ckptdoctor.rendering.shell import quote, with_path
+from ckptdoctor.stores.audit import Audited
+from ckptdoctor.stores.summary import Space, Summary, Twice
+from ckptdoctor.wording import first_few, plural
+
+_HEALTH = {
+    "clean": "without findings",
+    "warning": "with warnings",
+    "error": "that load only after a repair",
+    "broken": "broken",
+    "unreadable": "unreadable",
+    "weightless": "without weights",
+    "unfinished": "unfinished",
+}
+_NAMED = 5  # folders, errors and runs that are named
+
+
+def told(audited: Audited, summary: Summary, paint: Paint) -> str:
+    """All of it as text: the most urgent first."""
+    parts = [
+        list(_head(audited, summary)),
+        list(_problems(summary, paint)),
+        list(_space(summary)),
+        list(_twice(summary)),
+        list(_not_examined(audited)),
+    ]
+    return "\n\n".join("\n".join(each) for each in parts if each)
+
+
+def _head(audited: Audited, summary: Summary) -> Iterator[str]:
+    parts = [
+        plural(summary.checkpoints, "checkpoint"),
+        plural(summary.runs, "run"),
+        _room(summary.bytes, summary.blocks),
+    ]
+    yield f"{escape(audited.output)}: {', '.join(parts)}"
+    known = [f"{count(summary.health[each])} {words}" for each, words in _HEALTH.items() if each in summary.health]
+    if known:
+        yield f"  {', '.join(known)}; {count(summary.resumable)} that a training can resume from"
+    examined = f"{count(audited.examined)} examined, {count(audited.unchanged)} unchanged"
+    gone = f", {count(audited.removed)} no longer there" if audited.removed else ""
+    yield f"  {examined}{gone}, headers only, in {_seconds(audited.seconds)}"
+    if summary.disagreements:
+        yield f"  {plural(summary.disagreements, 'name')} with another step than the contents"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 60 else f"{seconds / 60:,.1f} min"
+
+
+def _problems(summary: Summary, paint: Paint) -> Iterator[str]:
+    for each in summary.problems:
+        kind = paint.severity(Severity(each.severity), f"{each.code} {each.name}")
+        yield f"{kind}: {plural(each.checkpoints, 'checkpoint')}, such as {escape(each.example)}"
+        yield f"  {escape(each.message)}"
+        fix = [f"ckptdoctor fix FILE {each.fix}"] if each.fix else []
+        for command in [*fix, *each.commands][:2]:
+            yield f"  {paint.accent(escape(complete(with_path(command, each.example))))}"
+        if each.advice and not fix and not each.commands:
+            yield f"  {escape(with_path(each.advice, each.example))}"
+    errors = [f"  {escape(path)}: {escape(error)}" for path, error in summary.errors]
+    if errors:
+        yield f"{plural(len(errors), 'checkpoint')} could not be examined:"
+        yield from first_few(errors, _NAMED, before="  and ")
+
+
+def _space(summary: Summary) -> Iterator[str]:
+    if summary.by_run:
+        yield "Space by run:"
+        yield from _table(summary.by_run)
+    if len(summary.by_owner) > 1:
+        yield "Space by owner:"
+        yield from _table(summary.by_owner)
+    if summary.optimizer_bytes:
+        yield f"{size(summary.optimizer_bytes)} are states that only resuming needs."
+
+
+def _table(rows: tuple[Space, ...]) -> Iterator[str]:
+    rooms = [_room(each.bytes, each.blocks) for each in rows]
+    numbers = [plural(each.checkpoints, "checkpoint") for each in rows]
+    for each, room, number in zip(rows, rooms, numbers, strict=True):
+        yield f"  {number:>{max(map(len, numbers))}}  {room:<{max(map(len, rooms))}}  {escape(each.name) or 'unknown'}"
+
+
+def _room(nbytes: int, blocks: int | None) -> str:
+    """Return how much room something takes, and on disk where that is another amount."""
+    if blocks is None or size(blocks) == size(nbytes):
+        return size(nbytes)
+    return f"{size(nbytes)} ({size(blocks)} on disk)"
+
+
+def _twice(summary: Summary) -> Iterator[str]:
+    if summary.duplicates.groups:
+        number = plural(summary.duplicates.spare_checkpoints, "checkpoint holds", "checkpoints hold")
+        yield f"{number} the same tensors as another, by their CRC32: {size(summary.duplicates.spare)}"
+        yield from _example(summary.duplicates)
+    if summary.same_weights.groups:
+        number = plural(summary.same_weights.spare_checkpoints, "checkpoint has", "checkpoints have")
+        yield f"{number} the weights of another with other contents"
+        yield from _example(summary.same_weights)
+    for each in summary.unchanged[:_NAMED]:
+        same, of = count(len(each.keys)), count(each.of)
+        yield f"{same} of {of} tensors never changed in {plural(each.checkpoints, 'checkpoint')} of {escape(each.run)}"
+
+
+def _example(twice: Twice) -> Iterator[str]:
+    if len(twice.example) == 2:
+        one, other = twice.example
+        yield f"  such as {escape(one)} and {escape(other)}"
+
+
+def _not_examined(audited: Audited) -> Iterator[str]:
+    unlisted = [f"  {escape(folder)}: {escape(why)}" for folder, why in audited.unlisted]
+    if unlisted:
+        yield f"{plural(len(unlisted), 'folder')} not looked into:"
+        yield from first_few(unlisted, _NAMED, before="  and ")
+    parts = plural(audited.others, "file") if audited.others else ""
+    more = f", {parts} named as parts of checkpoints that are next to none" if parts else ""
+    yield f"Not examined: checksums and values{more}."
+
+
+def resume_command(audited: Audited) -> str:
+    """The sentence after Ctrl-C: what is done, and what goes on with the rest."""
+    names = " ".join(map(quote, audited.stores))
+    command = complete(f"ckptdoctor audit {names} -o {quote(audited.output)}")
+    done = f"{count(audited.examined)} of {plural(audited.examined + audited.waiting, 'checkpoint')} examined"
+    return f"Interrupted: {done}, and kept in {audited.output}. To go on: {command}"
+
+
+def as_json(audited: Audited, summary: Summary, version: str) -> str:
+    """The same, schema ``ckptdoctor/1``."""
+    return dump(
+        {
+            "schema": SCHEMA,
+            "version": version,
+            "output": audited.output,
+            "stores": list(audited.stores),
+            "listed": audited.listed,
+            "examined": audited.examined,
+            "unchanged": audited.unchanged,
+            "removed": audited.removed,
+            "waiting": audited.waiting,
+            "unlisted": [{"path": path, "why": why} for path, why in audited.unlisted],
+            "others": audited.others,
+            "seconds": round(audited.seconds, 3),
+            "checkpoints": summary.checkpoints,
+            "runs": summary.runs,
+            "bytes": summary.bytes,
+            "blocks": summary.blocks,
+            "resumable": summary.resumable,
+            "optimizer_bytes": summary.optimizer_bytes,
+            "health": summary.health,
+            "problems": [
+                {
+                    "code": each.code,
+                    "name": each.name,
+                    "severity": each.severity,
+                    "checkpoints": each.checkpoints,
+                    "example": each.example,
+                    "message": each.message,
+                    "advice": with_path(each.advice, each.example),
+                    "commands": [with_path(command, each.example) for command in each.commands],
+                    "fix": each.fix or None,
+                }
+                for each in summary.problems
+            ],
+            "errors": [{"path": path, "error": error} for path, error in summary.errors],
+            "by_run": [_room_json(each) for each in summary.by_run],
+            "by_owner": [_room_json(each) for each in summary.by_owner],
+            "duplicates": _twice_json(summary.duplicates),
+            "same_weights": _twice_json(summary.same_weights),
+            "unchanged_tensors": [
+                {"run": each.run, "checkpoints": each.checkpoints, "keys": list(each.keys), "of": each.of}
+                for each in summary.unchanged
+            ],
+            "disagreements": summary.disagreements,
+        }
+    )
+
+
+def _room_json(space: Space) -> dict[str, object]:
+    return {
+        "name": space.name,
+        "checkpoints": space.checkpoints,
+        "bytes": space.bytes,
+        "blocks": space.blocks,
+        "optimizer_bytes": space.optimizer_bytes,
+    }
+
+
+def _twice_json(twice: Twice) -> dict[str, object]:
+    return {
+        "groups": twice.groups,
+        "spare_checkpoints": twice.spare_checkpoints,
+        "spare_bytes": twice.spare,
+        "example": list(twice.example),
+    }

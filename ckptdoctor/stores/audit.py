@@ -1,0 +1,204 @@
+"""Carries out an audit: lists, leaves out what is unchanged, has the rest examined, and writes what comes of it.
+
+Whatever ends it, the inventory holds all that was committed, and the same call goes on where it ended: what was
+examined has the signature of its files, and is not examined again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import islice
+from time import monotonic, perf_counter
+
+from ckptdoctor.checkpoint import process
+from ckptdoctor.checkpoint.progress import phase
+from ckptdoctor.errors import UsageError
+from ckptdoctor.noun import field, noun
+from ckptdoctor.stores.engines import Done, Engine, engine_named
+from ckptdoctor.stores.examine import failed, reference_row
+from ckptdoctor.stores.listing import Unit, Walk, unit_of
+from ckptdoctor.stores.order import Batch, Waiting
+from ckptdoctor.stores.schema import absolute, identity
+from ckptdoctor.stores.writer import Writer
+
+OUTPUT = "store.db"
+_ASKED = 500  # units whose signatures are compared at once
+_COMMIT = 1.0  # seconds between two commits, at most, while a batch is examined
+_WAIT = 0.2  # seconds between two looks for Ctrl-C
+
+
+@noun
+class AuditRequest:
+    """What to audit: ``stores`` are folders, files or addresses, ``output`` is the inventory.
+
+    ``shard`` (K, N) examines one of N parts, in which every checkpoint is in exactly one. ``jobs`` is the number of
+    processes, None for one on each processor.
+    """
+
+    stores: tuple[str, ...]
+    output: str = OUTPUT
+    engine: str = "local"
+    jobs: int | None = None
+    shard: tuple[int, int] = (1, 1)
+
+
+@noun
+class Audited:
+    """What an audit did: so many checkpoints were ``listed``, of which some were ``unchanged`` since the last time.
+
+    ``waiting`` were not examined, because Ctrl-C came. ``removed`` are no longer there. ``unlisted`` are folders that
+    could not be listed, each with why. ``others`` counts files that are called as parts of checkpoints are, next to
+    none that they could belong to.
+    """
+
+    output: str
+    stores: tuple[str, ...]
+    listed: int
+    examined: int
+    unchanged: int
+    removed: int
+    waiting: int
+    unlisted: tuple[tuple[str, str], ...]
+    others: int
+    seconds: float
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether something was left undone."""
+        return self.waiting > 0
+
+
+def audit(request: AuditRequest, engine: Engine | None = None) -> Audited:
+    """Bring an inventory up to date with stores.
+
+    Raises UnreadableError where a store cannot be listed or the inventory is not one, UsageError for a bad engine.
+    """
+    started = perf_counter()
+    stores = tuple(dict.fromkeys(map(absolute, request.stores)))
+    _require_apart(stores)
+    with (
+        closing(Writer(request.output)) as writer,
+        closing(engine or engine_named(request.engine, request.jobs)) as used,
+    ):
+        work = _Audit(writer, used, request)
+        number, of = request.shard
+        said = f"{number}/{of}" if of > 1 else ""
+        key = writer.begin(stores, shard=said, engine=request.engine)
+        state = "interrupted"
+        try:
+            with closing(Waiting(os.path.dirname(os.path.abspath(request.output)))) as waiting:
+                for store in stores:
+                    work.list_store(store, waiting)
+                writer.commit()
+                work.examine(waiting)
+            state = "interrupted" if work.left else "complete"
+            writer.tidy()
+        finally:
+            counts = {"listed": work.listed, "examined": work.examined, "unchanged": work.unchanged}
+            writer.end(key, state, work.unlisted, removed=work.removed, **counts)
+        return Audited(
+            *(request.output, stores, work.listed, work.examined, work.unchanged, work.removed, work.left),
+            *(tuple(work.unlisted), work.others, perf_counter() - started),
+        )
+
+
+def _require_apart(stores: tuple[str, ...]) -> None:
+    """Raise UsageError where one store is in another: its checkpoints would belong to both."""
+    for one in stores:
+        for other in stores:
+            if one != other and one.startswith(other.rstrip("/\\") + ("/" if "://" in other else os.sep)):
+                raise UsageError(f"{one} is in {other}. Name only the outer one.")
+
+
+@noun(frozen=False, eq=False)
+class _Audit:
+    """An audit at work, and what it has counted."""
+
+    writer: Writer
+    engine: Engine
+    request: AuditRequest
+    listed: int = 0
+    examined: int = 0
+    unchanged: int = 0
+    removed: int = 0
+    left: int = 0
+    others: int = 0
+    unlisted: list[tuple[str, str]] = field(default_factory=list)
+
+    def list_store(self, store: str, waiting: Waiting) -> None:
+        """Have the changed checkpoints of a store wait, and forget those that are gone."""
+        with phase("listing", 0, "checkpoints") as told:
+            walk = Walk(store, told.go_on)
+            units = self._of_shard(walk.units())
+            while some := list(islice(units, _ASKED)):
+                before = waiting.units
+                for each in self.writer.changed(some):
+                    waiting.add(each)
+                self.listed += len(some)
+                self.unchanged += len(some) - (waiting.units - before)
+                told.advance(len(some))
+        folders = [folder for folder, _ in walk.unlisted]
+        self.removed += self.writer.forget_unseen(walk.store, folders, self.request.shard)
+        links = [reference_row(each.run, each.source, each.kind, each.target) for each in walk.links]
+        self.writer.write_links(walk.store, links)
+        self.unlisted += walk.unlisted
+        self.others += walk.others
+
+    def _of_shard(self, units: Iterator[Unit]) -> Iterator[Unit]:
+        number, of = self.request.shard
+        if of == 1:
+            return units
+        return (each for each in units if identity(each.candidate.path) % of == number - 1)
+
+    def examine(self, waiting: Waiting) -> None:
+        """Have everything examined that waits, and write what comes of it. Ctrl-C ends it between two checkpoints."""
+        batches = waiting.batches(self.engine.width)
+        flying: dict[int, tuple[Batch, int]] = {}  # with how many units of each are done
+        again: list[Batch] = []
+        number = 0
+        committed = monotonic()
+        self.left = waiting.units
+        with phase("examining", waiting.units, "checkpoints") as told, process.patience():
+            while True:
+                while len(flying) < self.engine.width:
+                    batch = again.pop() if again else next(batches, None)
+                    if batch is None:
+                        break
+                    flying[number] = batch, 0
+                    self.engine.submit(number, batch)
+                    number += 1
+                if not flying or process.wants_end():
+                    break
+                for done in self.engine.completed(_WAIT):
+                    again += self._written(done, flying)
+                    told.reach(waiting.units - self.left)
+                    if done.over or monotonic() - committed > _COMMIT:
+                        self.writer.commit()
+                        committed = monotonic()
+            self.writer.commit()
+
+    def _written(self, done: Done, flying: dict[int, tuple[Batch, int]]) -> list[Batch]:
+        """Write what was done of a batch; return what is to be examined again where its rest failed."""
+        batch, at = flying[done.batch]
+        for rows in done.rows:
+            self.writer.write(rows)
+        at += len(done.rows)
+        self._count(len(done.rows))
+        flying[done.batch] = batch, at
+        if not done.over:
+            return []
+        del flying[done.batch]
+        rest = Batch(batch.units[at:], batch.deep)
+        if not done.failure or not rest.units:
+            return []
+        if len(rest.units) > 1:
+            return list(rest.halves)
+        self.writer.write(failed(unit_of(rest.units[0]), f"It could not be examined: {done.failure}."))
+        self._count(1)
+        return []
+
+    def _count(self, number: int) -> None:
+        self.examined += number
+        self.left -= number

@@ -1,0 +1,50 @@
+"""Examines units in a process of its own: units come through its standard input, rows go through its standard output.
+
+A frame is its length and tuples, texts and numbers as ``marshal`` writes them: nothing else can be in it, and both ends
+are the same Python.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import signal
+import sys
+from typing import IO, Any
+
+_LENGTH = 8  # bytes
+
+
+def write_frame(stream: IO[bytes], said: Any) -> None:
+    """Write something plain, and send it."""
+    data = marshal.dumps(said)
+    stream.write(len(data).to_bytes(_LENGTH, "little") + data)
+    stream.flush()
+
+
+def read_frame(stream: IO[bytes]) -> Any:
+    """Return what was written; None at the end, also where a frame is cut off."""
+    length = stream.read(_LENGTH)
+    if len(length) < _LENGTH:
+        return None
+    expected = int.from_bytes(length, "little")
+    data = stream.read(expected)
+    return marshal.loads(data) if len(data) == expected else None
+
+
+def main() -> None:
+    """Examine what comes until nothing more does. Ctrl-C is for the process that gave it out."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    output = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints must not come between frames
+    from ckptdoctor.checkpoint import process
+    from ckptdoctor.stores.examine import rows_of
+    from ckptdoctor.stores.listing import unit_of
+
+    process.collect_seldom()
+    known: set[int] = set()  # layouts that were sent already
+    while (frame := read_frame(sys.stdin.buffer)) is not None:
+        number, units, deep = frame
+        for each in units:
+            write_frame(output, (number, rows_of(unit_of(each), known, deep=deep)))
+        write_frame(output, (number, None))

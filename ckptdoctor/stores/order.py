@@ -1,0 +1,66 @@
+"""Keeps units on disk until their turn comes, and makes batches of them: a store may have more than memory has room."""
+
+from __future__ import annotations
+
+import marshal
+import os
+from collections.abc import Iterator
+from tempfile import TemporaryFile
+from typing import Any
+
+from ckptdoctor.noun import noun
+from ckptdoctor.stores.listing import Unit
+
+SETS = 64  # checkpoints in a batch
+BYTES = 4 << 30  # of their files, where every byte is read
+_SPREAD = 4  # batches for each worker, at least
+
+
+@noun
+class Batch:
+    """Some units, as ``Unit.plain`` has them; ``deep``: every byte of them is read."""
+
+    units: tuple[tuple[Any, ...], ...]
+    deep: bool = False
+
+    @property
+    def halves(self) -> tuple[Batch, Batch]:
+        """The same units in two batches."""
+        middle = len(self.units) // 2
+        return Batch(self.units[:middle], self.deep), Batch(self.units[middle:], self.deep)
+
+
+class Waiting:
+    """Units that wait, in a file without a name in ``folder``. They are taken in the order in which they came."""
+
+    def __init__(self, folder: str) -> None:
+        self._file = TemporaryFile(dir=folder if os.access(folder, os.W_OK) else None)  # noqa: SIM115  until close
+        self.units = 0
+        self.bytes = 0
+
+    def add(self, unit: Unit, *, deep: bool = False) -> None:
+        """Have a unit wait; none is added any more once some were taken."""
+        marshal.dump((unit.plain, deep), self._file)
+        self.units += 1
+        self.bytes += unit.bytes
+
+    def batches(self, workers: int) -> Iterator[Batch]:
+        """Yield them in batches of at most 64 units, or 4 GiB of what is read to its last byte."""
+        self._file.seek(0)
+        most = max(1, min(SETS, self.units // (workers * _SPREAD)))
+        waiting: list[tuple[Any, ...]] = []
+        size, kind = 0, False
+        for _ in range(self.units):
+            plain, deep = marshal.load(self._file)
+            weight = sum(each[2] for each in plain[3]) if deep else 0
+            if waiting and (deep != kind or len(waiting) >= most or size + weight > BYTES):
+                yield Batch(tuple(waiting), kind)
+                waiting, size = [], 0
+            waiting.append(plain)
+            size, kind = size + weight, deep
+        if waiting:
+            yield Batch(tuple(waiting), kind)
+
+    def close(self) -> None:
+        """Give the room back."""
+        self._file.close()

@@ -1,0 +1,158 @@
+"""Writes rows into an inventory. There is one writer, and it is the only one that knows of SQLite."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from time import time
+from typing import Any
+
+from ckptdoctor import __version__
+from ckptdoctor.remote.addresses import is_address
+from ckptdoctor.stores import schema
+from ckptdoctor.stores.examine import Rows, text
+from ckptdoctor.stores.listing import Unit
+
+_CHILDREN = ("object", "member", "finding", "reference")  # tables whose rows belong to one checkpoint
+# tables whose rows belong to whoever refers to them, and by which columns that is
+_SHARED = {
+    "run": ("SELECT run FROM checkpoint", "SELECT run FROM reference"),
+    "folder": ("SELECT folder FROM object",),
+    "layout": ("SELECT layout FROM member WHERE layout IS NOT NULL",),
+    "problem": ("SELECT problem FROM finding",),
+}
+_REPLACE = frozenset({"checkpoint", "object", "member", "finding", "reference"})
+_ASKED = 500  # ids in a query
+
+
+class Writer:
+    """Writes into the inventory at ``path``, which is made where there is none.
+
+    What was written is there to stay, and for others to read, from the next ``commit`` on.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.connection = schema.create(path)
+        self._statements = {
+            table: f"INSERT OR {'REPLACE' if table in _REPLACE else 'IGNORE'} INTO {table} VALUES "
+            f"({', '.join('?' * len(columns))})"
+            for table, columns in schema.COLUMNS.items()
+        }
+        self.connection.execute("PRAGMA cache_size = -65536")  # 64 MiB
+        self.connection.execute("PRAGMA temp_store = FILE")
+        self.connection.execute("CREATE TEMP TABLE seen (id INTEGER PRIMARY KEY)")
+        self._has_rows = bool(self._one("SELECT EXISTS (SELECT 1 FROM checkpoint)"))
+        self.replaced = False  # whether rows that others may have shared are gone
+
+    def _one(self, query: str, values: Sequence[Any] = ()) -> Any:
+        return self.connection.execute(query, values).fetchone()[0]
+
+    # ---- the log
+
+    def begin(self, stores: Sequence[str], *, shard: str = "", engine: str = "local", deep: str = "") -> int:
+        """Write down that an audit has begun, and return its id."""
+        started = time()
+        key = schema.identity(f"{started} {os.getpid()} {stores}")
+        row = (key, started, None, "running", json.dumps([text(each) for each in stores]), shard, engine, deep)
+        self._insert("audit", [(*row, __version__, 0, 0, 0, 0, "[]")])
+        self.commit()
+        return key
+
+    def end(self, audit: int, state: str, unlisted: Iterable[tuple[str, str]] = (), **counts: int) -> None:
+        """Write down how an audit ended."""
+        said = json.dumps([[text(folder), text(why)] for folder, why in unlisted])
+        values = {"finished": time(), "state": state, "unlisted": said, **counts}
+        names = ", ".join(f"{name} = ?" for name in values)
+        self.connection.execute(f"UPDATE audit SET {names} WHERE id = ?", (*values.values(), audit))
+        self.commit()
+
+    # ---- checkpoints
+
+    def changed(self, units: Sequence[Unit], *, deep: bool = False) -> Iterator[Unit]:
+        """Note that these are there, and yield those that are not in the inventory as they are now.
+
+        What another version examined is examined again: its rules may be others.
+        """
+        ids = [schema.identity(each.candidate.path) for each in units]
+        self.connection.executemany("INSERT OR IGNORE INTO seen VALUES (?)", [(each,) for each in ids])
+        if not self._has_rows:
+            yield from units
+            return
+        marks = ", ".join("?" * len(ids))
+        known = {
+            key: said
+            for key, *said in self.connection.execute(
+                f"SELECT id, signature, rules_version, deep FROM checkpoint WHERE id IN ({marks})", ids
+            )
+        }
+        for key, each in zip(ids, units, strict=True):
+            signature, version, read = known.get(key, (None, "", 0))
+            if signature != each.signature or version != __version__ or (deep and not read):
+                yield each
+
+    def write(self, rows: Rows) -> None:
+        """Write the rows of one checkpoint in place of those that it had."""
+        (key, *_) = rows["checkpoint"][0]
+        if self._has_rows and self._one("SELECT EXISTS (SELECT 1 FROM checkpoint WHERE id = ?)", (key,)):
+            self._forget([key])
+        for table, some in rows.items():
+            self._insert(table, some)
+
+    def _insert(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
+        self.connection.executemany(self._statements[table], rows)
+
+    def _forget(self, ids: Sequence[int]) -> None:
+        self.replaced = True
+        for at in range(0, len(ids), _ASKED):
+            some = ids[at : at + _ASKED]
+            marks = ", ".join("?" * len(some))
+            for table in _CHILDREN:
+                self.connection.execute(f"DELETE FROM {table} WHERE checkpoint IN ({marks})", some)
+            self.connection.execute(f"DELETE FROM checkpoint WHERE id IN ({marks})", some)
+
+    def forget_unseen(self, store: str, unlisted: Iterable[str] = (), shard: tuple[int, int] = (1, 1)) -> int:
+        """Remove the rows of checkpoints in a store that were not seen, and return how many these were.
+
+        Of folders that could not be listed nobody knows what is gone.
+        """
+        if not self._has_rows:
+            return 0
+        number, of = shard
+        here = "/" if is_address(store) else os.sep
+        gone = [
+            key
+            for key, path in self.connection.execute(
+                "SELECT id, path FROM checkpoint WHERE (path = ?1 OR (path >= ?2 AND path < ?3)) AND id % ?4 = ?5 "
+                "AND id NOT IN (SELECT id FROM seen)",
+                (text(store), text(store) + here, text(store) + chr(ord(here) + 1), of, number - 1),
+            )
+            if not any(path == each or path.startswith(each + here) for each in unlisted)
+        ]
+        self._forget(gone)
+        return len(gone)
+
+    def write_links(self, store: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Write what in a store names a checkpoint without being one, in place of what was known of that."""
+        here = "/" if is_address(store) else os.sep
+        said = (text(store) + here, text(store) + chr(ord(here) + 1))
+        self.connection.execute("DELETE FROM reference WHERE checkpoint IS NULL AND source >= ? AND source < ?", said)
+        self._insert("reference", rows)
+
+    def tidy(self) -> None:
+        """Remove what nothing refers to any more."""
+        if not self.replaced:
+            return
+        for table, users in _SHARED.items():
+            used = " UNION ".join(users)
+            self.connection.execute(f"DELETE FROM {table} WHERE id NOT IN ({used})")
+
+    def commit(self) -> None:
+        """Have all that was written stay."""
+        self.connection.commit()
+
+    def close(self) -> None:
+        """Close it; what was not committed is gone."""
+        self.connection.rollback()
+        self.connection.close()

@@ -101,6 +101,8 @@ verify model.pt
 verify model.pt --tensor conv1.weight
 latest epochs --json
 latest epochs --resumable --verified
+audit epochs -o store.db --jobs 1
+audit epochs model.pt -o store.db --jobs 1 --format json
 verify half.safetensors --against sick.pt
 seal shards --format openssf
 explain N401

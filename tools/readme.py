@@ -24,6 +24,7 @@ from ckptdoctor.cli.main import cli  # noqa: E402
 from ckptdoctor.formats import registry  # noqa: E402
 from ckptdoctor.rules.registry import find_rule  # noqa: E402
 from ckptdoctor.runs.validity import FAULTS  # noqa: E402
+from ckptdoctor.stores.schema import SCHEMA  # noqa: E402
 from ckptdoctor.wording import format_name  # noqa: E402
 from tools.pages import examples, manual, messages, rules  # noqa: E402
 
@@ -71,11 +72,17 @@ def faults() -> str:
     return "\n".join(["| level | rule | why |", "|---|---|---|", *rows])
 
 
+def tables() -> str:
+    """The tables and views of an inventory, as they are made."""
+    return f"```sql\n{SCHEMA.strip()}\n```"
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "statuses": statuses,
     "formats": formats,
     "commands": commands,
     "faults": faults,
+    "tables": tables,
 }
 
 

@@ -1,11 +1,16 @@
-"""What concerns the checkpoints of a run, from Python: ``latest``, as the command does."""
+"""What concerns runs and stores of them, from Python: ``latest`` and ``audit``, as the commands do."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ckptdoctor.api.arguments import Listener, Path, from_python, told
 from ckptdoctor.runs.latest import Latest
+
+if TYPE_CHECKING:  # a search for the latest needs no database
+    from ckptdoctor.stores.audit import Audited
 
 
 @from_python
@@ -26,3 +31,28 @@ def latest(
 
     with told(progress):
         return search(os.fspath(run), needs_resumable=resumable, verified=verified).found
+
+
+@from_python
+def audit(
+    stores: Path | Sequence[Path],
+    output: Path = "store.db",
+    *,
+    jobs: int | None = None,
+    progress: Listener | None = None,
+) -> Audited:
+    """Examine every checkpoint below one or several folders, and keep what is found in one SQLite database.
+
+    What has not changed since the last time is not examined again. ``jobs`` is the number of processes (None: one for
+    each processor). Raises UnreadableError where a store cannot be listed, or ``output`` is another file.
+
+    >>> import ckptdoctor, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ckptdoctor.audit("sample_ckpts/healthy/state_dict.pt", f"{folder}/store.db", jobs=1).examined
+    1
+    """
+    from ckptdoctor.stores.audit import AuditRequest, audit
+
+    named = (stores,) if isinstance(stores, (str, os.PathLike)) else tuple(stores)
+    with told(progress):
+        return audit(AuditRequest(tuple([os.fspath(each) for each in named]), os.fspath(output), jobs=jobs))

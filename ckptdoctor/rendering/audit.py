@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint.process import complete
@@ -39,6 +40,16 @@ def told(audited: Audited, summary: Summary, paint: Paint) -> str:
     return "\n\n".join("\n".join(each) for each in parts if each)
 
 
+def near_here(path: str) -> str:
+    """Return a path as it is typed here: below this folder without what leads to it."""
+    here = os.path.join(os.getcwd(), "")
+    return path[len(here) :] if path.startswith(here) and len(path) > len(here) else path
+
+
+def _near(path: str) -> str:
+    return escape(near_here(path))
+
+
 def _head(audited: Audited, summary: Summary) -> Iterator[str]:
     parts = [
         plural(summary.checkpoints, "checkpoint"),
@@ -63,14 +74,14 @@ def _seconds(seconds: float) -> str:
 def _problems(summary: Summary, paint: Paint) -> Iterator[str]:
     for each in summary.problems:
         kind = paint.severity(Severity(each.severity), f"{each.code} {each.name}")
-        yield f"{kind}: {plural(each.checkpoints, 'checkpoint')}, such as {escape(each.example)}"
+        yield f"{kind}: {plural(each.checkpoints, 'checkpoint')}, such as {_near(each.example)}"
         yield f"  {escape(each.message)}"
         fix = [f"ckptdoctor fix FILE {each.fix}"] if each.fix else []
         for command in [*fix, *each.commands][:2]:
-            yield f"  {paint.accent(escape(complete(with_path(command, each.example))))}"
+            yield f"  {paint.accent(escape(complete(with_path(command, near_here(each.example)))))}"
         if each.advice and not fix and not each.commands:
-            yield f"  {escape(with_path(each.advice, each.example))}"
-    errors = [f"  {escape(path)}: {escape(error)}" for path, error in summary.errors]
+            yield f"  {escape(with_path(each.advice, near_here(each.example)))}"
+    errors = [f"  {_near(path)}: {escape(error)}" for path, error in summary.errors]
     if errors:
         yield f"{plural(len(errors), 'checkpoint')} could not be examined:"
         yield from first_few(errors, _NAMED, before="  and ")
@@ -91,7 +102,7 @@ def _table(rows: tuple[Space, ...]) -> Iterator[str]:
     rooms = [_room(each.bytes, each.blocks) for each in rows]
     numbers = [plural(each.checkpoints, "checkpoint") for each in rows]
     for each, room, number in zip(rows, rooms, numbers, strict=True):
-        yield f"  {number:>{max(map(len, numbers))}}  {room:<{max(map(len, rooms))}}  {escape(each.name) or 'unknown'}"
+        yield f"  {number:>{max(map(len, numbers))}}  {room:<{max(map(len, rooms))}}  {_near(each.name) or 'unknown'}"
 
 
 def _room(nbytes: int, blocks: int | None) -> str:
@@ -112,17 +123,17 @@ def _twice(summary: Summary) -> Iterator[str]:
         yield from _example(summary.same_weights)
     for each in summary.unchanged[:_NAMED]:
         same, of = count(len(each.keys)), count(each.of)
-        yield f"{same} of {of} tensors never changed in {plural(each.checkpoints, 'checkpoint')} of {escape(each.run)}"
+        yield f"{same} of {of} tensors never changed in {plural(each.checkpoints, 'checkpoint')} of {_near(each.run)}"
 
 
 def _example(twice: Twice) -> Iterator[str]:
     if len(twice.example) == 2:
         one, other = twice.example
-        yield f"  such as {escape(one)} and {escape(other)}"
+        yield f"  such as {_near(one)} and {_near(other)}"
 
 
 def _not_examined(audited: Audited) -> Iterator[str]:
-    unlisted = [f"  {escape(folder)}: {escape(why)}" for folder, why in audited.unlisted]
+    unlisted = [f"  {_near(folder)}: {escape(why)}" for folder, why in audited.unlisted]
     if unlisted:
         yield f"{plural(len(unlisted), 'folder')} not looked into:"
         yield from first_few(unlisted, _NAMED, before="  and ")
@@ -133,7 +144,7 @@ def _not_examined(audited: Audited) -> Iterator[str]:
 
 def resume_command(audited: Audited) -> str:
     """The sentence after Ctrl-C: what is done, and what goes on with the rest."""
-    names = " ".join(map(quote, audited.stores))
+    names = " ".join(map(quote, map(near_here, audited.stores)))
     command = complete(f"ckptdoctor audit {names} -o {quote(audited.output)}")
     done = f"{count(audited.examined)} of {plural(audited.examined + audited.waiting, 'checkpoint')} examined"
     return f"Interrupted: {done}, and kept in {audited.output}. To go on: {command}"

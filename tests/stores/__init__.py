@@ -1,0 +1,1 @@
+"""Tests of inventories of whole stores."""

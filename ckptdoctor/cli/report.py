@@ -72,7 +72,7 @@ def _of_stores(path: str, other: str | None, output: str, target: dict[str, Any]
     from ckptdoctor.stores.overview import overview
 
     if other is not None or any(each is not None for each in target.values()):
-        raise UsageError(f"{path} is an inventory of stores: the page about it takes no other checkpoint and no target.")
+        raise UsageError(f"{path} is an inventory of stores: its page takes no other checkpoint and no target.")
     require_room(output, KIND, force=force)
     page = render(overview(path), __version__)
     write_page(page, output, KIND, force=force)

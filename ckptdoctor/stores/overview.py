@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 from contextlib import closing
 from datetime import datetime, timezone
@@ -24,6 +25,7 @@ _PATHS = 4  # of one duplicate
 _RUNS = 4_000
 _OWNERS = 30
 _FOLDERS = 20_000
+_CODE = re.compile(r"\(([A-Z]\d{3}) [\w-]+\)$")  # of a rule, at the end of why a checkpoint is not valid
 
 
 @noun
@@ -61,13 +63,17 @@ class Problem:
 
 @noun
 class Broken:
-    """A checkpoint that is not valid, and why. ``command`` is that of its first finding; FILE in it is ``member``."""
+    """A checkpoint that is not valid, and why.
+
+    ``advice`` and ``command`` are those of the finding that says so, or "": FILE in them is ``member``.
+    """
 
     path: str
     health: str
     trouble: str
     size: int
     member: str
+    advice: str
     command: str
 
 
@@ -200,8 +206,9 @@ def _problems(rows: sqlite3.Connection) -> tuple[Problem, ...]:
     """Return what findings say, the worst first and in those what most checkpoints have, with one message of each."""
     found = rows.execute(
         "SELECT code, name, severity, min(message), count(*), sum(bytes) FROM ("
-        "SELECT problem.code, problem.name, problem.severity, problem.message, checkpoint.id, checkpoint.bytes FROM finding "
-        "JOIN problem ON problem.id = finding.problem JOIN checkpoint ON checkpoint.id = finding.checkpoint "
+        "SELECT problem.code, problem.name, problem.severity, problem.message, checkpoint.id, checkpoint.bytes "
+        "FROM finding JOIN problem ON problem.id = finding.problem "
+        "JOIN checkpoint ON checkpoint.id = finding.checkpoint "
         "GROUP BY problem.code, checkpoint.id) GROUP BY code "
         "ORDER BY CASE severity WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END, count(*) DESC LIMIT ?",
         (_PROBLEMS,),
@@ -216,15 +223,18 @@ def _broken(rows: sqlite3.Connection) -> tuple[Broken, ...]:
         "WHERE level IS NULL ORDER BY mtime_ns DESC, path LIMIT ?",
         (_BROKEN,),
     ).fetchall()
-    commands = (
-        "SELECT member.path, problem.commands FROM finding JOIN problem ON problem.id = finding.problem "
-        "JOIN member ON member.id = finding.member WHERE finding.checkpoint = ? AND problem.commands != '' "
+    wrong = (
+        "SELECT member.path, problem.advice, problem.commands "
+        "FROM finding JOIN problem ON problem.id = finding.problem "
+        "JOIN member ON member.id = finding.member WHERE finding.checkpoint = ? AND problem.code = ? "
         "ORDER BY finding.number LIMIT 1"
     )
     made = []
     for number, path, health, trouble, nbytes in found:
-        member, lines = rows.execute(commands, (number,)).fetchone() or ("", "")
-        made.append(Broken(path, health, trouble or "", nbytes, member, lines.partition("\n")[0]))
+        code = _CODE.search(trouble or "")
+        said = rows.execute(wrong, (number, code[1])).fetchone() if code is not None else None
+        member, advice, lines = said or ("", "", "")
+        made.append(Broken(path, health, trouble or "", nbytes, member, advice, lines.partition("\n")[0]))
     return tuple(made)
 
 

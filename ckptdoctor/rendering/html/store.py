@@ -37,6 +37,7 @@ _HEALTH = (
 _WIDTH, _BARS, _MAP = 1120.0, 180.0, 460.0
 _TOLD = 400  # characters of a sentence
 _MOST = 60  # areas in one
+_OPEN = 8  # broken checkpoints that are shown at once
 
 
 def render(found: Overview, version: str) -> bytes:
@@ -132,6 +133,9 @@ def _health(found: Overview) -> str:
 
 def _broken(found: Overview) -> str:
     rows = [_broken_row(each) for each in found.broken]
+    if len(rows) > _OPEN:
+        more = f"<summary>{count(len(rows) - _OPEN)} more</summary>"
+        rows[_OPEN:] = [f"<details>{more}{''.join(rows[_OPEN:])}</details>"]
     rest = dict(found.left_out)["broken"]
     about = "What was changed last is first. Each has the command for it."
     if rest:
@@ -141,11 +145,13 @@ def _broken(found: Overview) -> str:
 
 def _broken_row(each: Broken) -> str:
     kind = "warning" if each.health == "unfinished" else "error"
+    advice = f"<p>{text(with_path(each.advice, each.member), _TOLD)}</p>" if each.advice else ""
     line = with_path(each.command, each.member) if each.command else f"ckptdoctor check {quote(each.path)}"
+    line = "" if "ckptdoctor " in each.advice else command(line)
     head = f'<b class="badge">{text(each.health)}</b> <span>{text(size(each.size))}</span>'
     return (
         f'<article class="finding {kind}"><h3>{head}</h3><p class="message">{name(each.path, _TOLD)}</p>'
-        f"<p>{text(each.trouble, _TOLD)}</p>{command(line)}</article>\n"
+        f"<p>{text(each.trouble, _TOLD)}</p>{advice}{line}</article>\n"
     )
 
 
@@ -258,7 +264,7 @@ def _duplicate(each: Duplicate) -> str:
 
 
 def _runs(found: Overview) -> str:
-    rows = [_run(each) for each in found.runs]
+    rows = [_run(each, found.stores) for each in found.runs]
     rest = dict(found.left_out)["runs"]
     about = "The newest valid checkpoint of each run by its step, and the newest that a training can resume from."
     about += f" The largest are shown; {count(rest)} more are in the inventory." if rest else ""
@@ -270,12 +276,14 @@ def _runs(found: Overview) -> str:
     return section("runs", "Runs", f"{_filter('run-table', 'a run, a checkpoint')}{table}" if table else "", about)
 
 
-def _run(each: RunRow) -> str:
+def _run(each: RunRow, stores: Sequence[str]) -> str:
+    alone = f"{stores[0].rstrip('/')}/" if len(stores) == 1 else ""
     bad = f'<td class="n odd">{count(each.invalid)}</td>' if each.invalid else '<td class="n"></td>'
     newest = f'<td class="key">{name(each.newest)}</td>' if each.newest else '<td class="odd">none</td>'
     resumes = "the same" if each.resumable and each.resumable == each.newest else name(each.resumable)
     return (
-        f'<tr><th scope="row" class="key">{name(each.path, 400)}</th><td class="n">{count(each.checkpoints)}</td>{bad}'
+        f'<tr><th scope="row" class="key">{name(each.path.removeprefix(alone), 400)}</th>'
+        f'<td class="n">{count(each.checkpoints)}</td>{bad}'
         f'<td class="n">{text(size(each.size))}</td><td class="n">{text(size(each.optimizer_bytes))}</td>{newest}'
         f'<td class="n">{"" if each.level is None else f"V{each.level}"}</td><td class="key">{resumes}</td></tr>'
     )

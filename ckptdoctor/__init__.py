@@ -11,6 +11,7 @@
     ckptdoctor.seal("model.pt")                               # hashes next to it, for ckptdoctor.verify
     ckptdoctor.latest("runs/x", resumable=True)               # the newest checkpoint to resume from, or None
     ckptdoctor.audit("/data/runs", "store.db")                # every checkpoint of a store, in one database
+    ckptdoctor.prune("store.db", keep_last=3)                 # what of it may go
     difference = ckptdoctor.diff("a.pt", "b.safetensors", values=True)   # what changed, and by how much
     contents = ckptdoctor.load("model.pt")                    # plain Python with CPU tensors; framework="np": arrays
     ckptdoctor.load_state_dict(net, "model.pt")               # under the names that net has, or why not
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ckptdoctor.api.looking import OpenCheckpoint, diff, explain, load_state_dict, open, report
     from ckptdoctor.api.repairing import convert, fix, graft, merge, salvage, undo
     from ckptdoctor.api.running import browse, train
-    from ckptdoctor.api.runs import audit, latest
+    from ckptdoctor.api.runs import audit, latest, prune
     from ckptdoctor.api.sealing import seal, verify
     from ckptdoctor.api.showing import Shown, show
     from ckptdoctor.checkpoint import Checkpoint, Tensor
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from ckptdoctor.findings import FileReport, Finding, RepairReport, Report, SalvageReport, Severity
     from ckptdoctor.inplace.history import UndoReport
     from ckptdoctor.loading.load import load
+    from ckptdoctor.pruning.prune import Pruned
     from ckptdoctor.runs.latest import Latest
     from ckptdoctor.sealing.seal import SealReport
     from ckptdoctor.sealing.verify import VerifyReport
@@ -68,7 +70,7 @@ _MODULES = {
     "api.looking": ("OpenCheckpoint", "diff", "explain", "load_state_dict", "open", "report"),
     "api.repairing": ("convert", "fix", "graft", "merge", "salvage", "undo"),
     "api.running": ("browse", "train"),
-    "api.runs": ("audit", "latest"),
+    "api.runs": ("audit", "latest", "prune"),
     "api.sealing": ("seal", "verify"),
     "api.showing": ("Shown", "show"),
     "checkpoint": ("Checkpoint", "Tensor"),
@@ -85,6 +87,7 @@ _MODULES = {
     "findings": ("FileReport", "Finding", "RepairReport", "Report", "SalvageReport", "Severity"),
     "inplace.history": ("UndoReport",),
     "loading": ("load",),
+    "pruning.prune": ("Pruned",),
     "runs.latest": ("Latest",),
     "sealing.seal": ("SealReport",),
     "sealing.verify": ("VerifyReport",),
@@ -111,6 +114,7 @@ __all__ = [
     "NotACheckpointError",
     "OpenCheckpoint",
     "Progress",
+    "Pruned",
     "Reference",
     "RefusedError",
     "RepairReport",
@@ -143,6 +147,7 @@ __all__ = [
     "load_state_dict",
     "merge",
     "open",
+    "prune",
     "report",
     "salvage",
     "seal",

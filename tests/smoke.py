@@ -103,6 +103,8 @@ latest epochs --json
 latest epochs --resumable --verified
 audit epochs -o store.db --jobs 1
 audit epochs model.pt -o store.db --jobs 1 --format json
+report store.db -o store.html
+prune store.db --keep-last 1
 verify half.safetensors --against sick.pt
 seal shards --format openssf
 explain N401

@@ -1,4 +1,4 @@
-"""What concerns runs and stores of them, from Python: ``latest`` and ``audit``, as the commands do."""
+"""What concerns runs and stores of them, from Python: ``latest``, ``audit`` and ``prune``, as the commands do."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ckptdoctor.api.arguments import Listener, Path, from_python, told
 from ckptdoctor.runs.latest import Latest
 
 if TYPE_CHECKING:  # a search for the latest needs no database
+    from ckptdoctor.pruning.prune import Pruned
     from ckptdoctor.stores.audit import Audited
 
 
@@ -56,3 +57,47 @@ def audit(
     named = (stores,) if isinstance(stores, (str, os.PathLike)) else tuple(stores)
     with told(progress):
         return audit(AuditRequest(tuple([os.fspath(each) for each in named]), os.fspath(output), jobs=jobs))
+
+
+@from_python
+def prune(
+    inventory: Path | None = None,
+    *,
+    keep_last: int = 0,
+    keep_every: int = 0,
+    keep_best: bool = False,
+    metric: str = "",
+    broken: bool = False,
+    apply: bool = False,
+    restore: Path | None = None,
+    progress: Listener | None = None,
+) -> Pruned:
+    """Return what of the stores of an inventory may go; with ``apply`` it is moved into a trash folder.
+
+    ``plan.going`` and ``plan.verdicts`` say what and why; ``restore`` is a trash folder that is brought back instead.
+    Raises UsageError where nothing says what is to stay, RefusedError for an inventory that is not complete, and
+    UnreadableError.
+
+    >>> import ckptdoctor, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = ckptdoctor.audit("sample_ckpts/healthy/state_dict.pt", f"{folder}/store.db", jobs=1)
+    ...     ckptdoctor.prune(f"{folder}/store.db", keep_last=1).plan.going
+    ()
+    """
+    from time import time
+
+    from ckptdoctor.errors import UsageError
+    from ckptdoctor.pruning.inventory import holdings
+    from ckptdoctor.pruning.plan import Policy, plan
+    from ckptdoctor.pruning.prune import Pruned, carry_out
+    from ckptdoctor.pruning.trash import restored
+
+    if (inventory is None) == (restore is None):
+        raise UsageError("Name the inventory that ckptdoctor audit wrote, or a trash folder with --restore.")
+    if restore is not None:
+        return Pruned(restored=tuple(restored(os.fspath(restore))))
+    assert inventory is not None
+    found = holdings(os.fspath(inventory), time())
+    made = plan(found.checkpoints, Policy(keep_last, keep_every, keep_best, metric, broken), found.pins)
+    with told(progress):
+        return Pruned(made, tuple(carry_out(found, made)) if apply else ())

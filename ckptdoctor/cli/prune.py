@@ -121,11 +121,11 @@ def _pruned(
 
 
 def _restored(trash: str, style: str) -> ExitStatus:
-    from ckptdoctor.pruning.trash import Restored, restore
+    from ckptdoctor.pruning.trash import Restored, restored
     from ckptdoctor.rendering import prune as shown
 
     every: list[Restored] = []
-    for each in restore(trash):
+    for each in restored(trash):
         every.append(each)
         if style != "json":
             emit(shown.restored(each))

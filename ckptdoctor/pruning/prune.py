@@ -15,7 +15,7 @@ from ckptdoctor.inplace.names import numbers, undo_journal
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.pruning.inventory import Holdings, recorded
 from ckptdoctor.pruning.plan import Held, Plan
-from ckptdoctor.pruning.trash import Trash
+from ckptdoctor.pruning.trash import Restored, Trash
 from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.runs.grouping import alone
 from ckptdoctor.runs.validity import examined, read_deeply, resumable
@@ -29,6 +29,15 @@ class Outcome:
     held: Held
     trash: str = ""
     trouble: str = ""
+
+
+@noun
+class Pruned:
+    """What prune did: its ``plan``, and the outcome of each that was to go, or what was ``restored``."""
+
+    plan: Plan | None = None
+    outcomes: tuple[Outcome, ...] = ()
+    restored: tuple[Restored, ...] = ()
 
 
 def carry_out(found: Holdings, made: Plan) -> Iterator[Outcome]:

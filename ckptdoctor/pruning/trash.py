@@ -2,7 +2,7 @@
 
 Below the store is ``.ckptdoctor-trash/TIME/``, with ``log.jsonl`` and the checkpoints under the paths that they had.
 Before each move its line is in the log and on the disk, and a move is a rename within one file system: wherever this
-ends, each checkpoint is whole in one of the two places, and ``restore`` finds it. Paths in the log are those below the
+ends, each checkpoint is whole in one of the two places, and ``restored`` finds it. Paths in the log are those below the
 store, so that a store that is mounted elsewhere can be restored as well.
 """
 
@@ -116,7 +116,7 @@ class Restored:
     trouble: str = ""
 
 
-def restore(trash: str) -> Iterator[Restored]:
+def restored(trash: str) -> Iterator[Restored]:
     """Move all that a trash folder holds back to where it was, and yield what became of each.
 
     Nothing is overwritten: where something else has its path by now, it stays in the trash. Called again, it goes on.

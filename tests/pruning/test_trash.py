@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from ckptdoctor.errors import DamagedError, RefusedError, UnreadableError
-from ckptdoctor.pruning.trash import FOLDER, Trash, restore
+from ckptdoctor.pruning.trash import FOLDER, Trash, restored
 
 _CALLS = ("mkdir", "rename", "write", "link", "unlink")  # of the system, that change something
 
@@ -76,7 +76,7 @@ def _move(store: Path, going: list[Path]) -> str:
 def _all_back(store: Path) -> None:
     for trash in sorted((store / FOLDER).glob("*")) if (store / FOLDER).is_dir() else []:
         if (trash / "log.jsonl").exists():
-            assert [each.trouble for each in restore(str(trash)) if each.trouble] == []
+            assert [each.trouble for each in restored(str(trash)) if each.trouble] == []
         else:
             assert list(trash.iterdir()) == []
 
@@ -103,7 +103,7 @@ def test_a_way_back_that_dies_at_any_call_can_be_gone_again(tmp_path: Path, afte
     """Called again, it goes on where it was killed, also between the two steps of moving a file."""
     trash = _move(tmp_path / "count", _filled(tmp_path / "count"))
     with _dying(-1, after) as made:
-        list(restore(trash))
+        list(restored(trash))
     assert {"link", "unlink", "rename"} <= set(made)
     for at in range(len(made)):
         store = tmp_path / f"store{at}"
@@ -111,7 +111,7 @@ def test_a_way_back_that_dies_at_any_call_can_be_gone_again(tmp_path: Path, afte
         before = _tree(store)
         trash = _move(store, going)
         with _dying(at, after), pytest.raises(_DeathError):
-            list(restore(trash))
+            list(restored(trash))
         _all_back(store)
         assert _tree(store) == before
 
@@ -123,7 +123,7 @@ def test_nothing_is_overwritten_on_the_way_back(tmp_path: Path) -> None:
     going[1].write_bytes(b"new")
     going[0].mkdir()
     (going[0] / "model.bin").write_bytes(b"new")
-    came = {each.path: each.trouble for each in restore(trash)}
+    came = {each.path: each.trouble for each in restored(trash)}
     assert [bool(came[str(each)]) for each in going] == [True, True, False]
     assert going[1].read_bytes() == b"new" and (going[0] / "model.bin").read_bytes() == b"new"
     assert sorted(each.read_bytes() for each in Path(trash).rglob("*") if each.suffix in (".pt", ".bin")) == [
@@ -132,7 +132,7 @@ def test_nothing_is_overwritten_on_the_way_back(tmp_path: Path) -> None:
     ]
     going[1].unlink()
     shutil.rmtree(going[0])
-    assert {each.trouble for each in restore(trash)} == {""}
+    assert {each.trouble for each in restored(trash)} == {""}
     assert going[1].read_bytes() == b"two"
 
 
@@ -143,7 +143,7 @@ def test_a_store_that_is_mounted_elsewhere_can_be_restored(tmp_path: Path) -> No
     before = _tree(before_it)
     trash = _move(before_it, going)
     before_it.rename(tmp_path / "after")
-    list(restore(trash.replace("before", "after")))
+    list(restored(trash.replace("before", "after")))
     assert _tree(tmp_path / "after") == before
 
 
@@ -165,10 +165,10 @@ def test_a_log_that_leads_out_of_the_store_is_refused(tmp_path: Path, name: obje
     with (trash / "log.jsonl").open("a") as log:
         log.write(json.dumps({"event": "moving", "path": name}) + "\n")
     with pytest.raises(DamagedError, match="Line 7"):
-        list(restore(str(trash)))
+        list(restored(str(trash)))
 
 
 def test_what_is_no_trash_folder_is_refused(tmp_path: Path) -> None:
     """A folder without a log was made by somebody else."""
     with pytest.raises(UnreadableError, match="not a trash folder"):
-        list(restore(str(tmp_path)))
+        list(restored(str(tmp_path)))

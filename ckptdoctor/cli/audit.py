@@ -27,10 +27,10 @@ _BAD = ("broken", "error", "warning", "weightless", "unfinished")
 @quiet
 @color
 def command(stores: tuple[str, ...], output: str, jobs: int | None, style: str, color: str) -> ExitStatus:
-    """Examine every checkpoint of a store, and keep what is found in one SQLite database.
+    """Examine every checkpoint of a store, into a database.
 
     STORE is a folder with any number of runs below it, or an address such as s3://bucket/runs. Each checkpoint gets
-    what check finds in its headers, its step, how far it is valid, and what it takes on disk.
+    what check finds in its headers, its step, how far it is valid, and what it takes on disk. The database is SQLite.
 
     The same command again examines only what has changed. Ctrl-C, or a crash, loses nothing that was examined before.
 

@@ -10,6 +10,8 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
@@ -81,6 +83,18 @@ def folder_of(path: str) -> Folder:
         return Folder("", "")
     inside = os.path.isdir(path)
     folder = path if inside else os.path.dirname(path) or os.curdir
+    known = _known.get()
+    names = known.get(folder) if known is not None else None
+    if names is None:
+        names = _names_in(folder)
+        if known is not None:
+            known[folder] = names
+    if names is _UNLISTED:
+        return Folder("", "")
+    return Folder(folder, "" if inside else os.path.basename(path), names)
+
+
+def _names_in(folder: str) -> frozenset[str]:
     names = []
     try:
         with os.scandir(folder) as entries:
@@ -90,8 +104,24 @@ def folder_of(path: str) -> Folder:
                 if len(names) >= _MOST:
                     break
     except OSError:  # not ours to list
-        return Folder("", "")
-    return Folder(folder, "" if inside else os.path.basename(path), frozenset(names))
+        return _UNLISTED
+    return frozenset(names)
+
+
+_UNLISTED = frozenset({""})  # no file has this name
+
+
+_known: ContextVar[dict[str, frozenset[str]] | None] = ContextVar("known", default=None)
+
+
+@contextmanager
+def listed_once() -> Iterator[None]:
+    """List each folder once meanwhile: for many checkpoints next to each other, of which each looks at all others."""
+    before = _known.set({})
+    try:
+        yield
+    finally:
+        _known.reset(before)
 
 
 def _is_sibling(entry: os.DirEntry[str]) -> bool:

@@ -96,5 +96,6 @@ def _own_rules() -> Iterator[Rule]:
                 yield from _rules_in(f"{package.__name__}.{entry.name}")
 
 
+@cache
 def _rules_in(module: str) -> list[Rule]:
     return [value for value in vars(importlib.import_module(module)).values() if isinstance(value, Rule)]

@@ -236,12 +236,12 @@ def _without_checksum(checkpoint: Checkpoint) -> Iterator[str]:
 class Resumable:
     """``trouble`` says why a training cannot resume, "" where it can; ``without`` is what it starts again with.
 
-    ``beside`` are the reports on files next to it with the state of its optimizer, as many as were asked.
+    ``optimizers`` are the reports on files next to it with the state of its optimizer, as many as were asked.
     """
 
     trouble: str = ""
     without: tuple[str, ...] = ()
-    beside: tuple[FileReport, ...] = ()
+    optimizers: tuple[FileReport, ...] = ()
 
 
 def resumable(found: Examined) -> Resumable:
@@ -256,13 +256,13 @@ def resumable(found: Examined) -> Resumable:
         beside.append(_checked(path, _HEADERS))
         trouble = _trouble(beside[-1:], _V0)
         if trouble:
-            return Resumable(f"{os.path.basename(path)}: {trouble}", beside=tuple(beside))
+            return Resumable(f"{os.path.basename(path)}: {trouble}", optimizers=tuple(beside))
     checkpoints = [*found.checkpoints, *[each.checkpoint for each in beside if each.checkpoint is not None]]
     trouble = _optimizer(checkpoints, found.parts, found.position)
     if trouble:
-        return Resumable(trouble, beside=tuple(beside))
+        return Resumable(trouble, optimizers=tuple(beside))
     without = () if found.parts.kind in kinds.COMPLETE else tuple(_without(checkpoints))
-    return Resumable(without=without, beside=tuple(beside))
+    return Resumable(without=without, optimizers=tuple(beside))
 
 
 def _optimizer(checkpoints: Sequence[Checkpoint], parts: Parts, position: Position) -> str:

@@ -16,7 +16,8 @@ from ckptdoctor.checkpoint import process
 from ckptdoctor.checkpoint.progress import phase
 from ckptdoctor.errors import UsageError
 from ckptdoctor.noun import field, noun
-from ckptdoctor.stores.engines import Done, Engine, engine_named
+from ckptdoctor.stores.engines.engine import Done, Engine
+from ckptdoctor.stores.engines.named import engine_named
 from ckptdoctor.stores.examine import failed, reference_row
 from ckptdoctor.stores.listing import Unit, Walk, unit_of
 from ckptdoctor.stores.order import Batch, Waiting

@@ -73,7 +73,7 @@ def _rows(unit: Unit, found: Examined, known: set[int], started: float) -> Rows:
     candidate = unit.candidate
     able = resumable(found) if not found.trouble else None
     parts = [*zip(found.parts.paths, found.reports, strict=True)]
-    parts += zip(candidate.optimizers, able.beside if able is not None else (), strict=False)
+    parts += zip(candidate.optimizers, able.optimizers if able is not None else (), strict=False)
     reports = [report for _, report in parts]
     layouts = [layout_of(each.checkpoint) if each.checkpoint is not None else None for each in reports]
     facts = _facts(found, reports) | _amounts([each for each in layouts if each is not None])

@@ -68,7 +68,7 @@ CREATE TABLE checkpoint (
     series TEXT NOT NULL,           -- its path below the run, with # for numbers: those of one series are called alike
     folder INTEGER NOT NULL,        -- 1: a folder
     kind TEXT NOT NULL,             -- who wrote it: file, folder, trainer, accelerate, deepspeed, megatron, ...
-    format TEXT NOT NULL,           -- as check names it; "" where it is not known
+    format TEXT NOT NULL,           -- as check names it; "" where it is unknown
     family TEXT NOT NULL,           -- the class of its network where a config.json names it, or ""
     step INTEGER,
     epoch REAL,

@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 
 from ckptdoctor.stores.audit import AuditRequest, audit
-from ckptdoctor.stores.engines import Done
+from ckptdoctor.stores.engines.engine import Done
 from ckptdoctor.stores.examine import rows_of
 from ckptdoctor.stores.listing import unit_of
 from tests.runs.generated import make

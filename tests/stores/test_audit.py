@@ -9,8 +9,8 @@ import shutil
 import pytest
 import torch
 
+import ckptdoctor
 from ckptdoctor.errors import UnreadableError, UsageError
-from ckptdoctor.runs.latest import search
 from tests.commands import run_here
 from tests.runs.generated import adam, in_safetensors, saved, weights, write
 from tests.stores.asked import Here, audited, below, checkpoints, generated, rows, table
@@ -59,7 +59,7 @@ def test_the_newest_is_what_latest_prints(store, database):
     for run in store[1]:
         if run.kind in ("accelerate", "lightning"):  # without steps; with names that are newer than steps
             continue
-        newest = search(str(run.folder)).found
+        newest = ckptdoctor.latest(run.folder)
         named = [each["path"] for each in rows(database, query, str(run.folder), "model.safetensors")]
         assert named[:1] == ([] if newest is None else [newest.path]), run.planted
         asked += 1

@@ -18,7 +18,7 @@ from time import monotonic
 from typing import Any
 
 from ckptdoctor.crash import wants_trace
-from ckptdoctor.stores.engines import Done
+from ckptdoctor.stores.engines.engine import Done
 from ckptdoctor.stores.engines.worker import read_frame, write_frame
 from ckptdoctor.stores.order import Batch
 
@@ -143,7 +143,7 @@ class _Worker:
         status = self._process.wait()
         if status >= 0:
             return f"the process that examined it ended with status {status}"
-        by = "the system, perhaps for want of memory" if status == -9 else f"signal {-status}"
+        by = "the system, perhaps because memory ran out" if status == -9 else f"signal {-status}"
         return f"the process that examined it was killed by {by}"
 
     def kill(self) -> None:

@@ -1,0 +1,37 @@
+"""Says what an engine is: it examines batches of units somewhere, and gives their rows back in any order."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ckptdoctor.noun import noun
+from ckptdoctor.stores.examine import Rows
+from ckptdoctor.stores.order import Batch
+
+
+@noun
+class Done:
+    """What came of a batch, or of a part of it: ``rows`` of its next units, in order; ``over`` with the last of them.
+
+    ``failure`` says why there are none of the others: whoever examined them died, or fell silent.
+    """
+
+    batch: int
+    rows: tuple[Rows, ...] = ()
+    over: bool = False
+    failure: str = ""
+
+
+class Engine(Protocol):
+    """Examines batches. ``width`` is how many should be submitted before the first of them is done."""
+
+    width: int
+
+    def submit(self, number: int, batch: Batch) -> None:
+        """Have a batch examined, in which what is done is called by this number."""
+
+    def completed(self, seconds: float) -> list[Done]:
+        """Return what was done since the last call; where that is nothing, wait so many seconds for some."""
+
+    def close(self) -> None:
+        """End at once, whatever is still being examined."""

@@ -12,7 +12,7 @@ from ckptdoctor.cli.progress import drawn
 
 _EXAMPLES = (
     ("Every checkpoint below a folder, into store.db", "ckptdoctor audit run"),
-    ("Two stores into one database", "ckptdoctor audit run epochs -o all.db"),
+    ("Two stores into one database", "ckptdoctor audit run checkpoint -o all.db"),
 )
 _BAD = ("broken", "error", "warning", "weightless", "unfinished")
 

@@ -16,7 +16,6 @@ _EXAMPLES = (
         "Move it into the trash of the store",
         "ckptdoctor prune store.db --keep-last 3 --keep-every 1000 --apply",
     ),
-    ("Bring everything back", "ckptdoctor prune --restore runs/.ckptdoctor-trash/20260102T030405Z"),
 )
 
 
@@ -25,9 +24,9 @@ _EXAMPLES = (
     cls=Command,
     examples=_EXAMPLES,
     groups={
-        "What stays": ("last", "every", "best", "metric", "broken"),
-        "What is done": ("apply", "trash"),
-        "Output": (),
+        "To keep": ("last", "every", "best", "metric", "broken"),
+        "To move": ("apply", "trash"),
+        "Output": ("style", "quiet"),
     },
 )
 @click.argument("inventory", required=False, metavar="STORE.db", shell_complete=files)
@@ -36,7 +35,9 @@ _EXAMPLES = (
     "--keep-every", "every", type=click.IntRange(1), metavar="STEPS", help="Those whose step is a multiple of it."
 )
 @click.option("--keep-best", "best", is_flag=True, help="Those with the best metric, as in val_loss=0.12.")
-@click.option("--metric", metavar="NAME[:min|:max]", default="", help="Which metric --keep-best is about.")
+@click.option(
+    "--metric", metavar="NAME[:min|:max]", default="", help="The metric of --keep-best, if there are several."
+)
 @click.option("--broken", is_flag=True, help="Broken ones may go, too, once a newer one is valid.")
 @click.option("--apply", is_flag=True, help="Carry the plan out. Without it, nothing is moved.")
 @click.option(
@@ -55,7 +56,7 @@ def command(
     trash: str | None,
     style: str,
 ) -> ExitStatus:
-    """Say which checkpoints of a store may go, and move them into a trash folder.
+    """Say which checkpoints of a store may go, and move them.
 
     STORE.db is what ckptdoctor audit wrote. The plan names every checkpoint, and why it stays. Whatever you ask, of
     each run these stay: the newest valid one, the newest that a training can resume from, what something

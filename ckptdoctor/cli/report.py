@@ -20,7 +20,6 @@ from ckptdoctor.stores.overview import is_inventory
 
 _EXAMPLES = (
     ("A page about one checkpoint", "ckptdoctor report model.pt -o page.html"),
-    ("A page about what ckptdoctor audit found in a store", "ckptdoctor report store.db -o store.html"),
     ("A page about what differs, quickly", "ckptdoctor report before.pt after.pt --headers-only -o changes.html"),
 )
 

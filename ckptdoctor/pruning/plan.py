@@ -58,7 +58,7 @@ class Pin:
 
 @noun
 class Policy:
-    """What is to stay beside what always stays.
+    """What is to stay, and not only what always does.
 
     ``last``: so many of the newest valid ones of each group; ``every``: those whose step is a multiple of it;
     ``best``: those with the best ``metric`` (a name, or name:min, name:max; "" where there is only one).
@@ -187,7 +187,7 @@ def _among(held: Held, valid: Sequence[Held], policy: Policy, place: Callable[[H
 def _counter(group: Sequence[Held]) -> Callable[[Held], float] | None:
     """Return what tells which of a group is newer, the step or else the epoch; None where nothing does.
 
-    All must have it, and the other must not contradict it, as it does where a training began anew in its folder.
+    All must have it, and the other must not contradict it, as it does where a training began again in its folder.
     """
     if len(group) < 2:
         return lambda held: 0
@@ -226,7 +226,7 @@ def _best(series: Iterable[Sequence[Held]], policy: Policy) -> tuple[str, int]:
     there = sorted(modes)
     name, _, mode = policy.metric.partition(":")
     if not there:
-        raise UsageError("No checkpoint has a metric, in its name (val_loss=0.12) or beside it: leave out --keep-best.")
+        raise UsageError("No checkpoint has a metric, as in the name val_loss=0.12: leave out --keep-best.")
     if not name and len(there) > 1:
         raise UsageError(f"Checkpoints have several metrics: {listed(there, _MOST_NAMED)}. Choose one with --metric.")
     name = name or there[0]
@@ -246,7 +246,7 @@ def _keep_best(valid: Sequence[Held], best: tuple[str, int], reasons: dict[str, 
     known = [sign * each.metric for each in valid if each.metric is not None and each.metric_name == name]
     for each in valid:
         if each.metric is None or each.metric_name != name or each.metric != each.metric:
-            reasons[each.path].append(f"its {name} is not known")
+            reasons[each.path].append(f"its {name} is unknown")
         elif sign * each.metric == max(number for number in known if number == number):
             reasons[each.path].append(f"the best {name}: {each.metric:g}")
 

@@ -117,7 +117,7 @@ class _Stands:
                 self._valid.setdefault((each.run, each.series), []).append(each)
 
     def trouble(self, going: Held) -> str:
-        """Return why what stays does not stand in for a checkpoint, "" if it does."""
+        """Return why what stays is not enough for a checkpoint to go, "" if it is."""
         stay = self._valid[going.run, going.series]
         alike = [each for each in stay if each.layout == going.layout] if going.valid else stay
         needed = [(alike[-1], False)]

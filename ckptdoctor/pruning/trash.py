@@ -44,7 +44,7 @@ class Trash:
             os.close(self._log)
 
     def take(self, path: str) -> None:
-        """Move a file or folder of the store here. Raises RefusedError where that is no rename, and WriteError."""
+        """Move a file or folder of the store here, by a rename. Raises RefusedError, and WriteError."""
         name = _below(self.store, path)
         try:
             if os.lstat(path).st_dev != os.stat(self.store).st_dev:

@@ -12,7 +12,7 @@ import sqlite3
 from contextlib import closing
 from datetime import datetime, timezone
 
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.stores.schema import APPLICATION, open_inventory
 
 # how a checkpoint is, the best first
@@ -96,10 +96,10 @@ class RunRow:
     invalid: int
     size: int
     optimizer_bytes: int
-    newest: str
-    step: int | None
-    level: int | None
-    resumable: str
+    newest: str = ""
+    step: int | None = None
+    level: int | None = None
+    resumable: str = ""
 
 
 @noun
@@ -264,13 +264,10 @@ def _runs(rows: sqlite3.Connection) -> tuple[RunRow, ...]:
     for number, path, checkpoints, invalid, nbytes, optimizer in found:
         valid = rows.execute(newest.format(""), (number,)).fetchone()
         resumes = rows.execute(newest.format("AND resumable = 1"), (number,)).fetchone()
-        made.append(
-            RunRow(
-                *(path, checkpoints, invalid, nbytes, optimizer),
-                *((_below(valid[0], path), valid[1], valid[2]) if valid is not None else ("", None, None)),
-                _below(resumes[0], path) if resumes is not None else "",
-            )
-        )
+        row = RunRow(path, checkpoints, invalid, nbytes, optimizer)
+        if valid is not None:
+            row = replace(row, newest=_below(valid[0], path), step=valid[1], level=valid[2])
+        made.append(row if resumes is None else replace(row, resumable=_below(resumes[0], path)))
     return tuple(made)
 
 

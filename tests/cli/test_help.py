@@ -22,6 +22,7 @@ def shelf(tmp_path_factory):
     """The files that examples are about."""
     folder = tmp_path_factory.mktemp("examples")
     examples.prepare(folder)
+    examples.carry_out("ckptdoctor audit run -o store.db", folder)
     return folder
 
 

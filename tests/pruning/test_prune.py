@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from ckptdoctor.runs.latest import search
+import ckptdoctor
 from tests.commands import run_here
 from tests.runs.generated import KINDS, make
 
 FLAGS = (
-    {"needs_resumable": False, "verified": False},
-    {"needs_resumable": True, "verified": False},
-    {"needs_resumable": True, "verified": True},
+    {"resumable": False, "verified": False},
+    {"resumable": True, "verified": False},
+    {"resumable": True, "verified": True},
 )
 
 
@@ -48,7 +48,7 @@ def contents(folder):
 
 def newest(run):
     """What latest answers with each set of options."""
-    return [None if (found := search(str(run), **flags).found) is None else found.path for flags in FLAGS]
+    return [None if (found := ckptdoctor.latest(run, **flags)) is None else found.path for flags in FLAGS]
 
 
 def trashes(store):

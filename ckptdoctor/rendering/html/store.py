@@ -137,7 +137,7 @@ def _broken(found: Overview) -> str:
         more = f"<summary>{count(len(rows) - _OPEN)} more</summary>"
         rows[_OPEN:] = [f"<details>{more}{''.join(rows[_OPEN:])}</details>"]
     rest = dict(found.left_out)["broken"]
-    about = "What was changed last is first. Each has the command for it."
+    about = "The last changed is first. Each has the command for it."
     if rest:
         about += f" {count(rest)} more are in the inventory: ckptdoctor check names what is wrong with each."
     return section("broken", "Broken", "".join(rows), about)
@@ -164,7 +164,7 @@ def _problems(problems: Sequence[Problem]) -> str:
         for each in problems
     ]
     columns = (("rule", ""), ("severity", ""), ("name", ""), ("checkpoints", "n"), ("size", "n"), ("for example", ""))
-    about = "What the rules found, by rule, with how many checkpoints have it. ckptdoctor explain CODE tells more."
+    about = "The findings by rule, with how many checkpoints have each. ckptdoctor explain CODE has the page of each."
     return section("problems", "Problems", _table("problem-table", columns, rows), about)
 
 

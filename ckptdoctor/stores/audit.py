@@ -196,6 +196,8 @@ class _Audit:
             return []
         if len(rest.units) > 1:
             return list(rest.halves)
+        if not batch.again:  # somebody may have killed it for another reason
+            return [Batch(rest.units, batch.deep, again=True)]
         self.writer.write(failed(unit_of(rest.units[0]), f"It could not be examined: {done.failure}."))
         self._count(1)
         return []

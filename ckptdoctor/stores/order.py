@@ -18,10 +18,14 @@ _SPREAD = 4  # batches for each worker, at least
 
 @noun
 class Batch:
-    """Some units, as ``Unit.plain`` has them; ``deep``: every byte of them is read."""
+    """Some units, as ``Unit.plain`` has them; ``deep``: every byte of them is read.
+
+    ``again``: it is the second time, for a unit that was alone when whoever examined it died.
+    """
 
     units: tuple[tuple[Any, ...], ...]
     deep: bool = False
+    again: bool = False
 
     @property
     def halves(self) -> tuple[Batch, Batch]:

@@ -24,20 +24,31 @@ from ckptdoctor.repair import plan
 from tests.commands import run_here
 from tests.repair.checkpoints import every_way
 
-NAMES = ["model.pt", "model.safetensors"]
+# a zip archive, safetensors, and what torch wrote before 1.6, with room that an earlier fix in place left
+NAMES = ["model.pt", "model.safetensors", "model.pth"]
 LONGER = ("--add-prefix", "a.much.longer.prefix.than.there.is.room.for.in.front.of.these.tensors.")
 SHORTER = ("--strip-module",)
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """The bytes of one model in both formats."""
+    """The bytes of one model in all formats."""
     folder = tmp_path_factory.mktemp("saved")
     torch.manual_seed(1)
     tensors = {f"module.layer{number}.weight": torch.randn(40, 50) for number in range(5)}
-    torch.save(tensors, folder / "model.pt")
-    safetensors.torch.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    save(tensors, folder / "model.pt")
+    save(tensors, folder / "model.safetensors")
+    save({LONGER[1] + name: tensor for name, tensor in tensors.items()}, folder / "model.pth")
+    assert "changed model.pth in place" in fix(folder / "model.pth", "--strip-prefix", LONGER[1])[1]
     return {name: (folder / name).read_bytes() for name in NAMES}
+
+
+def save(tensors, path):
+    """Save in the format that the suffix stands for."""
+    if path.suffix == ".safetensors":
+        safetensors.torch.save_file(tensors, path, {"format": "pt"})
+    else:
+        torch.save(tensors, path, _use_new_zipfile_serialization=path.suffix == ".pt")
 
 
 @pytest.fixture(params=NAMES)
@@ -514,10 +525,7 @@ def test_a_fix_in_place_of_a_large_file_writes_no_more_than_its_header(path):
     wrote = []
     for size in (1, 100):
         tensors = {f"module.layer{number}.weight": torch.zeros(1000 * size) for number in range(5)}
-        if path.suffix == ".pt":
-            torch.save(tensors, path)
-        else:
-            safetensors.torch.save_file(tensors, path)
+        save(tensors, path)
         before = written_so_far()
         assert fix(path, *SHORTER)[0] == 0
         wrote.append(written_so_far() - before)

@@ -56,8 +56,8 @@ WAYS = {
     "cut": lambda: [FileChange("a", LENGTH, LENGTH - 1700, 0, ())],
     "shifted": lambda: [FileChange("a", LENGTH, LENGTH + 2 * BLOCK, 2 * BLOCK, (Write(0, made(5, 2 * BLOCK + 700)),))],
     "two files": lambda: [
-        FileChange("a", LENGTH, LENGTH, 0, (Write(100, made(6, 1000)),)),
-        FileChange("b", LENGTH, LENGTH + BLOCK, BLOCK, (Write(0, made(7, BLOCK + 300)),)),
+        FileChange("a.bin", LENGTH, LENGTH, 0, (Write(100, made(6, 1000)),)),
+        FileChange("b.bin", LENGTH, LENGTH + BLOCK, BLOCK, (Write(0, made(7, BLOCK + 300)),)),
     ],
 }
 

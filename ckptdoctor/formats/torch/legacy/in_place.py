@@ -52,7 +52,8 @@ def write_in_place(wanted: Wanted, source: Source, block: int | None) -> Recipe:
             if known
             else "its system info, which would be padded, is not what torch writes"
         )
-    return Recipe(source.file, (Literal(head), Copy(stream.end, source.size - stream.end)))
+    behind = Copy(stream.end, source.size - stream.end)
+    return Recipe(source.file, (Literal(head), behind), inserted=len(head) - stream.end)
 
 
 def _of_length(length: int, pickles: bytes, stream: Stream) -> bytes | None:

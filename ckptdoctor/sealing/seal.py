@@ -12,7 +12,7 @@ from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, Tensor, show_p
 from ckptdoctor.checkpoint.progress import Work, phase
 from ckptdoctor.checkpoint.tensor import byte_span
 from ckptdoctor.errors import CkptDoctorError, NotACheckpointError, RefusedError, UnreadableError, UsageError
-from ckptdoctor.inplace.names import interrupted, told
+from ckptdoctor.inplace.names import interrupted, is_journal, told
 from ckptdoctor.noun import noun
 from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.sealing import manifest, openssf
@@ -81,7 +81,7 @@ def seal(path: str, output: str | None = None, *, form: str = "ckptdoctor", forc
 def files_in(folder: str, but: str = "") -> list[str]:
     """Return the files below a folder by their names in it, with slashes, sorted.
 
-    All but seals, ``but``, .git and .cache.
+    All but seals, journals of changes in place, ``but``, .git and .cache.
 
     Links to files are files; links to folders are not followed. Raises UnreadableError where it cannot be listed.
     """
@@ -90,7 +90,7 @@ def files_in(folder: str, but: str = "") -> list[str]:
         folders[:] = sorted(each for each in folders if each not in _LEFT_OUT)
         for name in names:
             path = os.path.join(below, name)
-            if name != manifest.IN_FOLDER and not _is_same(path, but):
+            if name != manifest.IN_FOLDER and not is_journal(name) and not _is_same(path, but):
                 found.append(os.path.relpath(path, folder).replace(os.sep, "/"))
     return sorted(found)
 

@@ -15,6 +15,13 @@ from ckptdoctor.noun import noun
 
 Array = np.ndarray[Any, Any]
 
+# Each piece of numbers that is computed with needs arrays of its own. glibc returns what is free at the end of its
+# memory to the system once that is twice the largest block that was ever freed (M_MMAP_THRESHOLD in mallopt(3)), and
+# the system clears each page again for the next piece, which may take as long as all the rest. One block of this size,
+# freed at once and never touched, has it keep as much.
+_KEPT = 8 << 20
+np.empty(_KEPT, np.uint8)
+
 # integers, and what float32 holds of them exactly
 NARROW_INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "bool"})
 HALVES = frozenset({"bfloat16", "float16"})

@@ -77,10 +77,9 @@ def widened(values: Array, dtype: str) -> Array:
     """
     if dtype in ("float32", "float64"):
         return values
-    if dtype == "bfloat16":  # the upper half of a float32
-        return (values.astype(np.uint32) << 16).view(np.float32)
-    if dtype == "float16":
-        return np.take(_every_float16(), values)
+    if dtype in HALVES:
+        made: Array = widened_into(values.reshape(-1), dtype, np.empty(values.size, np.float32))
+        return made.reshape(values.shape)
     if dtype.startswith("float8"):
         return np.take(every_float8(dtype), values)
     return values.astype(np.float32 if dtype in NARROW_INTEGERS else np.float64)
@@ -94,7 +93,7 @@ def widened_into(values: Array, dtype: str, out: Array, *, finite: bool = False)
     if dtype in ("float32", "float64"):
         return values
     out = out[: values.size]
-    if dtype == "bfloat16":
+    if dtype == "bfloat16":  # the upper half of a float32
         bits = out.view(np.uint32)
         np.copyto(bits, values)
         bits <<= 16

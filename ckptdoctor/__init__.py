@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ckptdoctor.api.repairing import convert, fix, graft, merge, salvage, undo
     from ckptdoctor.api.running import browse, train
     from ckptdoctor.api.runs import latest
-    from ckptdoctor.api.sealing import seal, verify
+    from ckptdoctor.api.sealing import rebuild, seal, verify
     from ckptdoctor.api.showing import Shown, show
     from ckptdoctor.checkpoint import Checkpoint, Tensor
     from ckptdoctor.checkpoint.expectation import Expected, Reference
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from ckptdoctor.inplace.history import UndoReport
     from ckptdoctor.loading.load import load
     from ckptdoctor.runs.latest import Latest
+    from ckptdoctor.sealing.parity.rebuild import RebuildReport
     from ckptdoctor.sealing.seal import SealReport
     from ckptdoctor.sealing.verify import VerifyReport
 
@@ -67,7 +68,7 @@ _MODULES = {
     "api.repairing": ("convert", "fix", "graft", "merge", "salvage", "undo"),
     "api.running": ("browse", "train"),
     "api.runs": ("latest",),
-    "api.sealing": ("seal", "verify"),
+    "api.sealing": ("rebuild", "seal", "verify"),
     "api.showing": ("Shown", "show"),
     "checkpoint": ("Checkpoint", "Tensor"),
     "checkpoint.expectation": ("Expected", "Reference"),
@@ -84,6 +85,7 @@ _MODULES = {
     "inplace.history": ("UndoReport",),
     "loading": ("load",),
     "runs.latest": ("Latest",),
+    "sealing.parity.rebuild": ("RebuildReport",),
     "sealing.seal": ("SealReport",),
     "sealing.verify": ("VerifyReport",),
 }
@@ -107,6 +109,7 @@ __all__ = [
     "NotACheckpointError",
     "OpenCheckpoint",
     "Progress",
+    "RebuildReport",
     "Reference",
     "RefusedError",
     "RepairReport",
@@ -138,6 +141,7 @@ __all__ = [
     "load_state_dict",
     "merge",
     "open",
+    "rebuild",
     "report",
     "salvage",
     "seal",

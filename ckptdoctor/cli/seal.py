@@ -12,8 +12,7 @@ from ckptdoctor.cli.progress import NOTHING_WRITTEN, drawn
 
 _EXAMPLES = (
     ("A file, before it is copied or published", "ckptdoctor seal model.pt"),
-    ("A folder as one", "ckptdoctor seal checkpoint/"),
-    ("With 1 % of parity, from which lost blocks can be rebuilt", "ckptdoctor seal model.pt --parity 1%"),
+    ("A folder as one, with 1 % of parity to rebuild lost blocks from", "ckptdoctor seal checkpoint/ --parity 1%"),
     ("The manifest that OpenSSF model signing signs", "ckptdoctor seal checkpoint/ --format openssf"),
 )
 

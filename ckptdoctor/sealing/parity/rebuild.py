@@ -77,14 +77,14 @@ def rebuild(
             _require_digest(path, kept)
             return replace(report, seconds=perf_counter() - started)
         _require_enough(path, kept, found)
-        require_installed()
         stem, suffix = os.path.splitext(path)
         wanted = output or f"{stem}.rebuilt{suffix}"
         wanted = os.path.join(wanted, os.path.basename(path)) if os.path.isdir(wanted) else wanted
-        target = resolve(wanted, os.stat(source.file), force=force)
         report = replace(report, output=wanted)
         if dry:
             return replace(report, seconds=perf_counter() - started)
+        require_installed()
+        target = resolve(wanted, os.stat(source.file), force=force)
         try:
             scratch, fd = stack.enter_context(temporary_file(target))
             stack.callback(os.close, fd)

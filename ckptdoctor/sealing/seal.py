@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from hashlib import sha256
 from time import perf_counter
 
@@ -26,6 +26,7 @@ from ckptdoctor.sealing.parity.table import KIND, is_parity
 from ckptdoctor.sealing.parity.table import SUFFIX as PARITY
 from ckptdoctor.wording import system_says
 from ckptdoctor.writing.fresh import require, write_fresh
+from ckptdoctor.writing.interrupts import cleaned_up
 
 # the offset of a region, its length, and the tensors that it shows
 Place = tuple[int, int, tuple[SealedTensor, ...]]
@@ -95,12 +96,14 @@ def seal(
             require(_in(path, name) + PARITY, KIND, force=force, what="parity file")
     found, unnamed = _by_file(path, names)
     sizes = [_size(_in(path, name)) for name in names]
-    with phase("hashing", sum(sizes)) as work:
-        sealing = [_sealed(path, name, found.get(name, []), work, parity, force) for name in names]
-    files, kept = tuple([each for each, _ in sealing]), [each for _, each in sealing if each is not None]
-    made = Seal(folder, files)
-    data = encoded(made) if form == "ckptdoctor" else openssf.statement(path, made)
-    write_fresh(data, written, _KINDS[form], force=force, what=what)
+    with cleaned_up(), ExitStack() as undo:
+        with phase("hashing", sum(sizes)) as work:
+            sealing = [_sealed(path, name, found.get(name, []), work, parity, force, undo) for name in names]
+        files, kept = tuple([each for each, _ in sealing]), [each for _, each in sealing if each is not None]
+        made = Seal(folder, files)
+        data = encoded(made) if form == "ckptdoctor" else openssf.statement(path, made)
+        write_fresh(data, written, _KINDS[form], force=force, what=what)
+        undo.pop_all()
     return SealReport(
         path, written, made, sum(each.size for each in files), perf_counter() - started, unnamed, tuple(kept)
     )
@@ -174,7 +177,7 @@ def _read(path: str, reasons: dict[str, str], name: str) -> dict[str, list[Place
 
 
 def _sealed(
-    path: str, name: str, found: list[Place], work: Work, percent: float | None, force: bool
+    path: str, name: str, found: list[Place], work: Work, percent: float | None, force: bool, undo: ExitStack
 ) -> tuple[SealedFile, KeptParity | None]:
     parity, made = None, None
     with closing(FileSource(_in(path, name))) as source:
@@ -183,13 +186,11 @@ def _sealed(
         if percent is not None and source.size:  # one without bytes needs none
             layout, output = laid_out(source.size, percent), _in(path, name) + PARITY
             with phase("computing parity", source.size) as computing:
-                table = write_parity(source, layout, digests.whole, percent, output, computing, force=force)
+                table = write_parity(source, layout, digests.whole, percent, output, computing, force=force, undo=undo)
             parity, made = SealedParity(percent, sha256(table).hexdigest()), (output, _size(output), layout)
         now = os.stat(source.file)
         assert source.identity is not None
         if (now.st_size, now.st_mtime_ns) != (source.identity.size, source.identity.mtime_ns):
-            if made is not None:
-                os.unlink(made[0])
             raise UnreadableError(f"{source.path} changed while it was read. Seal it when nothing writes it any more.")
     tensors = [shown for _, _, shown in found] if found else [()]
     regions = [

@@ -373,3 +373,27 @@ def test_what_cannot_be_is_refused_in_one_sentence(path, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "zfec", None)
     with pytest.raises(MissingPackageError, match=r"pip install.* 'ckptdoctor\[parity\]'$"):
         ckptdoctor.seal(path, parity="1%", force=True)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
+def test_a_seal_that_is_interrupted_leaves_no_parity(tmp_path, monkeypatch, error):
+    """Neither of the file that it was at, nor of those that were done; one that was there before stays usable."""
+    from ckptdoctor.sealing.parity import make
+
+    for name in ("a.bin", "b.bin", "c.bin"):
+        (tmp_path / name).write_bytes(random.Random(name).randbytes(100 * BLOCK))
+    ckptdoctor.seal(tmp_path / "a.bin", parity="5%")
+    (tmp_path / "a.bin.seal.json").unlink()
+    parity_of, asked = make.parity_of, []
+
+    def failing(*given):
+        asked.append(given)
+        if len(asked) > 2:
+            raise error
+        return parity_of(*given)
+
+    monkeypatch.setattr(make, "parity_of", failing)
+    with pytest.raises((KeyboardInterrupt, WriteError)):
+        ckptdoctor.seal(tmp_path, parity="5%", force=True)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.bin", "a.bin.parity", "b.bin", "c.bin"]
+    assert not ckptdoctor.rebuild(tmp_path / "a.bin").changes

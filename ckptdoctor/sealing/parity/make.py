@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from hashlib import sha256
 
 from ckptdoctor.checkpoint import FileSource
@@ -18,11 +19,20 @@ _THREADS = 2  # groups that are worked on at once; each has its own slices in me
 
 
 def write_parity(
-    source: FileSource, layout: Layout, digest: str, percent: float, output: str, work: Work, *, force: bool
+    source: FileSource,
+    layout: Layout,
+    digest: str,
+    percent: float,
+    output: str,
+    work: Work,
+    *,
+    force: bool,
+    undo: ExitStack,
 ) -> bytes:
     """Write the parity of a file whose SHA-256 is ``digest``, and return the table of it.
 
-    ``work`` counts the bytes of the file. Raises what ``fill_fresh`` raises, and StoppedError where ``work`` ends it.
+    ``work`` counts the bytes of the file; where ``undo`` is unwound, a new file is removed again. Raises what
+    ``fill_fresh`` raises, and StoppedError where ``work`` ends it.
     """
     table: list[bytes] = []
 
@@ -33,7 +43,7 @@ def write_parity(
         put(fd, table[0], 0)
         put(fd, table[0] + foot_of(start), start + layout.parities * layout.block)
 
-    fill_fresh(fill, output, KIND, force=force, what="parity file")
+    fill_fresh(fill, output, KIND, force=force, what="parity file", undo=undo)
     return table[0]
 
 

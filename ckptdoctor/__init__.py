@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ckptdoctor.api.repairing import convert, fix, graft, merge, salvage, undo
     from ckptdoctor.api.running import browse, train
     from ckptdoctor.api.runs import audit, latest, prune
-    from ckptdoctor.api.sealing import seal, verify
+    from ckptdoctor.api.sealing import rebuild, seal, verify
     from ckptdoctor.api.showing import Shown, show
     from ckptdoctor.checkpoint import Checkpoint, Tensor
     from ckptdoctor.checkpoint.expectation import Expected, Reference
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from ckptdoctor.loading.load import load
     from ckptdoctor.pruning.prune import Pruned
     from ckptdoctor.runs.latest import Latest
+    from ckptdoctor.sealing.parity.rebuild import RebuildReport
     from ckptdoctor.sealing.seal import SealReport
     from ckptdoctor.sealing.verify import VerifyReport
     from ckptdoctor.stores.audit import Audited
@@ -71,7 +72,7 @@ _MODULES = {
     "api.repairing": ("convert", "fix", "graft", "merge", "salvage", "undo"),
     "api.running": ("browse", "train"),
     "api.runs": ("audit", "latest", "prune"),
-    "api.sealing": ("seal", "verify"),
+    "api.sealing": ("rebuild", "seal", "verify"),
     "api.showing": ("Shown", "show"),
     "checkpoint": ("Checkpoint", "Tensor"),
     "checkpoint.expectation": ("Expected", "Reference"),
@@ -89,6 +90,7 @@ _MODULES = {
     "loading": ("load",),
     "pruning.prune": ("Pruned",),
     "runs.latest": ("Latest",),
+    "sealing.parity.rebuild": ("RebuildReport",),
     "sealing.seal": ("SealReport",),
     "sealing.verify": ("VerifyReport",),
     "stores.audit": ("Audited",),
@@ -115,6 +117,7 @@ __all__ = [
     "OpenCheckpoint",
     "Progress",
     "Pruned",
+    "RebuildReport",
     "Reference",
     "RefusedError",
     "RepairReport",
@@ -148,6 +151,7 @@ __all__ = [
     "merge",
     "open",
     "prune",
+    "rebuild",
     "report",
     "salvage",
     "seal",

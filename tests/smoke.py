@@ -111,6 +111,7 @@ explain N401
 rules
 train --slurm --strategy ddp
 browse --help
+rebuild --help
 setup completion zsh
 """),
     Case(("explain", "--error", 'Missing key(s) in state_dict: "conv1.weight".')),

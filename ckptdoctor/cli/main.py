@@ -137,6 +137,7 @@ _GROUPS = {
         "fix": "ckptdoctor.cli.fix",
         "salvage": "ckptdoctor.cli.salvage",
         "graft": "ckptdoctor.cli.graft",
+        "rebuild": "ckptdoctor.cli.rebuild",
         "undo": "ckptdoctor.cli.undo",
     },
     "Change": {

@@ -10,6 +10,8 @@
     ckptdoctor.salvage("broken.pt")                           # every intact tensor
     ckptdoctor.seal("model.pt")                               # hashes next to it, for ckptdoctor.verify
     ckptdoctor.latest("runs/x", resumable=True)               # the newest checkpoint to resume from, or None
+    for each in ckptdoctor.watch("runs/x"):                   # each new checkpoint when it is complete
+        print(each.step, each.valid, each.moved)
     difference = ckptdoctor.diff("a.pt", "b.safetensors", values=True)   # what changed, and by how much
     contents = ckptdoctor.load("model.pt")                    # plain Python with CPU tensors; framework="np": arrays
     ckptdoctor.load_state_dict(net, "model.pt")               # under the names that net has, or why not
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from ckptdoctor.api.looking import OpenCheckpoint, diff, explain, load_state_dict, open, report
     from ckptdoctor.api.repairing import convert, fix, graft, merge, salvage, undo
     from ckptdoctor.api.running import browse, train
-    from ckptdoctor.api.runs import latest
+    from ckptdoctor.api.runs import latest, watch
     from ckptdoctor.api.sealing import seal, verify
     from ckptdoctor.api.showing import Shown, show
     from ckptdoctor.checkpoint import Checkpoint, Tensor
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from ckptdoctor.runs.latest import Latest
     from ckptdoctor.sealing.seal import SealReport
     from ckptdoctor.sealing.verify import VerifyReport
+    from ckptdoctor.watching.judging import Watched
 
 __version__: str
 
@@ -66,7 +69,7 @@ _MODULES = {
     "api.looking": ("OpenCheckpoint", "diff", "explain", "load_state_dict", "open", "report"),
     "api.repairing": ("convert", "fix", "graft", "merge", "salvage", "undo"),
     "api.running": ("browse", "train"),
-    "api.runs": ("latest",),
+    "api.runs": ("latest", "watch"),
     "api.sealing": ("seal", "verify"),
     "api.showing": ("Shown", "show"),
     "checkpoint": ("Checkpoint", "Tensor"),
@@ -86,6 +89,7 @@ _MODULES = {
     "runs.latest": ("Latest",),
     "sealing.seal": ("SealReport",),
     "sealing.verify": ("VerifyReport",),
+    "watching.judging": ("Watched",),
 }
 _HOMES = {name: f"ckptdoctor.{module}" for module, names in _MODULES.items() for name in names}
 
@@ -123,6 +127,7 @@ __all__ = [
     "UnreadableError",
     "UsageError",
     "VerifyReport",
+    "Watched",
     "WriteError",
     "__version__",
     "browse",
@@ -145,6 +150,7 @@ __all__ = [
     "train",
     "undo",
     "verify",
+    "watch",
 ]
 
 

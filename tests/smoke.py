@@ -101,6 +101,8 @@ verify model.pt
 verify model.pt --tensor conv1.weight
 latest epochs --json
 latest epochs --resumable --verified
+watch epochs --once --interval 0.1
+watch epochs --once --interval 0.1 --format json --fail-on invalid
 verify half.safetensors --against sick.pt
 seal shards --format openssf
 explain N401

@@ -28,7 +28,7 @@ ORDER = (
     *("loading", "values", "rules", "explaining", "target"),
     # one capability each
     *("account", "prove", "diagnose", "sealing", "repair", "examine", "fit"),
-    *("converting", "salvaging", "diffing", "against", "grafting", "look", "runs"),
+    *("converting", "salvaging", "diffing", "against", "grafting", "look", "runs", "watching"),
     *("rendering", "trainer", "tui", "cli"),
     # the doors: what they open is imported inside functions, or when a name is asked for
     *("api", "autoexplain", "run", "pytest_plugin", "__init__", "__main__"),

@@ -1,11 +1,16 @@
-"""What concerns the checkpoints of a run, from Python: ``latest``, as the command does."""
+"""What concerns the checkpoints of a run, from Python: ``latest`` and ``watch``, as the commands do."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ckptdoctor.api.arguments import Listener, Path, from_python, told
 from ckptdoctor.runs.latest import Latest
+
+if TYPE_CHECKING:
+    from ckptdoctor.watching.judging import Watched
 
 
 @from_python
@@ -26,3 +31,31 @@ def latest(
 
     with told(progress):
         return search(os.fspath(run), needs_resumable=resumable, verified=verified).found
+
+
+@from_python
+def watch(
+    run: Path,
+    *,
+    once: bool = False,
+    until: int | None = None,
+    timeout: float | None = None,
+    pid: int | None = None,
+    fail_on: str = "never",
+    interval: float | None = None,
+) -> Iterator[Watched]:
+    """Yield each new checkpoint of a run when it is complete, with what was proven and how far its weights moved.
+
+    ``once`` yields what is there now. It ends after a checkpoint of the step ``until`` or later, after ``timeout``
+    seconds without a new one, when the process ``pid`` has ended, or with the first checkpoint that is "invalid" or
+    "unresumable" (``fail_on``).
+    Raises UnreadableError where the run cannot be listed, UsageError where the folder holds several runs.
+
+    >>> import ckptdoctor
+    >>> [each.levels[0].value for each in ckptdoctor.watch("sample_ckpts/healthy/state_dict.pt", once=True, interval=0)]
+    ['V0']
+    """
+    from ckptdoctor.watching.watch import Watcher, WatchRequest
+
+    watcher = Watcher(WatchRequest(os.fspath(run), interval, once, until, timeout, pid, fail_on))
+    return watcher.checkpoints()

@@ -147,6 +147,7 @@ _GROUPS = {
         "seal": "ckptdoctor.cli.seal",
         "verify": "ckptdoctor.cli.verify",
         "latest": "ckptdoctor.cli.latest",
+        "watch": "ckptdoctor.cli.watch",
     },
     "Practise": {"train": "ckptdoctor.cli.train"},
     "Set up": {"setup": "ckptdoctor.cli.setup"},

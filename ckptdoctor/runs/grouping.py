@@ -71,7 +71,7 @@ class Candidate:
 
     Those of one ``series`` are called alike. ``version`` is the number of Lightning's folder version_N around it.
     ``unfinished`` is why it is not a checkpoint yet, "" where its name does not say so. ``optimizers`` are files next
-    to it with the optimizer's state of the same step.
+    to it with the optimizer's state of the same step. ``size`` is that of a file in the listing of its folder.
     """
 
     path: str
@@ -83,6 +83,7 @@ class Candidate:
     version: int = 0
     unfinished: str = ""
     optimizers: tuple[str, ...] = ()
+    size: int = 0
 
 
 def candidates(run: str) -> tuple[Candidate, ...]:
@@ -188,6 +189,7 @@ def _in_folder(found: list[Entry], prefix: str) -> list[Candidate]:
                 version=version,
                 unfinished=unfinished,
                 optimizers=beside,
+                size=each.size,
             )
         )
     return _tracked(found, made)

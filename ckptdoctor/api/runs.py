@@ -42,13 +42,14 @@ def watch(
     timeout: float | None = None,
     pid: int | None = None,
     fail_on: str = "never",
+    headers_only: bool = False,
     interval: float | None = None,
 ) -> Iterator[Watched]:
     """Yield each new checkpoint of a run when it is complete, with what was proven and how far its weights moved.
 
     ``once`` yields what is there now. It ends after a checkpoint of the step ``until`` or later, after ``timeout``
     seconds without a new one, when the process ``pid`` has ended, or with the first checkpoint that is "invalid" or
-    "unresumable" (``fail_on``).
+    "unresumable" (``fail_on``). Every byte is read, except with ``headers_only``.
     Raises UnreadableError where the run cannot be listed, UsageError where the folder holds several runs.
 
     >>> import ckptdoctor
@@ -57,5 +58,5 @@ def watch(
     """
     from ckptdoctor.watching.watch import Watcher, WatchRequest
 
-    watcher = Watcher(WatchRequest(os.fspath(run), interval, once, until, timeout, pid, fail_on))
+    watcher = Watcher(WatchRequest(os.fspath(run), interval, once, until, timeout, pid, fail_on, headers_only))
     return watcher.checkpoints()

@@ -24,7 +24,8 @@ _EXAMPLES = (
 )
 _GROUPS = {
     "End": ("once", "until", "timeout", "pid", "fail_on"),
-    "Output": ("interval", "style", "quiet", "color"),
+    "Look": ("headers_only", "interval"),
+    "Output": ("style", "quiet", "color"),
 }
 _WAITING = "waiting for the next checkpoint"
 
@@ -44,6 +45,7 @@ _WAITING = "waiting for the next checkpoint"
     show_default=True,
     help="End with status 1 at the first checkpoint that is invalid, or that a training cannot resume from.",
 )
+@click.option("--headers-only", is_flag=True, help="Read no values: neither checksums, nor NaN, nor distances.")
 @click.option(
     "--interval",
     type=float,
@@ -60,6 +62,7 @@ def command(
     timeout: float | None,
     pid: int | None,
     fail_on: str,
+    headers_only: bool,
     interval: float | None,
     style: str,
     color: str,
@@ -85,7 +88,7 @@ def command(
         bar.hear(Progress(_WAITING, 0, 0))
         sleep(seconds)
 
-    watcher = Watcher(WatchRequest(run, interval, once, until, timeout, pid, fail_on), wait)
+    watcher = Watcher(WatchRequest(run, interval, once, until, timeout, pid, fail_on, headers_only), wait)
     try:
         with heard(now_and_then(bar.hear)):
             end = _told(watcher, bar, style, color)

@@ -48,7 +48,8 @@ def _since(each: Watched) -> str:
 
 def _moved(each: Watched) -> str:
     if each.moved is None:
-        return f"weights not compared with {each.since}: {each.unmeasured}" if each.unmeasured else ""
+        told = each.unmeasured and each.valid  # else the line says what is wrong
+        return f"weights not compared with {each.since}: {each.unmeasured}" if told else ""
     return f"weights moved {number(100 * each.moved)} %" if each.moved else "weights unchanged"
 
 

@@ -107,6 +107,11 @@ def candidates(run: str) -> tuple[Candidate, ...]:
     return tuple([each for group in groups.values() for each in group])
 
 
+def candidate_at(path: str) -> Candidate:
+    """Return what is at a path as a candidate, whatever its name. Raises UnreadableError for an address like that."""
+    return _alone(path, folder=not is_file(path))
+
+
 def _alone(path: str, *, folder: bool) -> Candidate:
     name = path.rstrip("/" + os.sep).replace(os.sep, "/").rpartition("/")[2]
     if not is_address(path) and name in ("", ".", ".."):

@@ -195,9 +195,10 @@ def _trouble(reports: Iterable[FileReport], *levels: Level) -> str:
 
 
 def _faults(reports: Iterable[FileReport], *levels: Level) -> Iterator[Finding]:
-    """Yield the findings that keep files from the levels."""
+    """Yield the findings that keep files from the levels, of each file in the order of FAULTS: weights come first."""
+    order = {fault.code: number for number, fault in enumerate(FAULTS)}
     for report in reports:
-        for finding in report.findings:
+        for finding in sorted(report.findings, key=lambda each: order.get(each.code, len(order))):
             if any(_makes(fault, finding) for fault in FAULTS if fault.level in levels) or (
                 _LATER.get(finding.code) in levels
             ):

@@ -9,11 +9,12 @@ from ckptdoctor.checkpoint.progress import Work, phase
 from ckptdoctor.differences import Difference, Numbers, SoFar
 from ckptdoctor.diffing.diff import diff
 from ckptdoctor.diffing.request import DiffRequest
-from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.errors import CkptDoctorError, UsageError
 from ckptdoctor.findings import Finding
 from ckptdoctor.noun import noun
 from ckptdoctor.runs.validity import Deep, Examined, Level, read_deeply, resumable
 from ckptdoctor.watching.files import Files, files_of
+from ckptdoctor.wording import listed
 
 
 @noun
@@ -69,20 +70,35 @@ class Watched:
 
     @property
     def valid(self) -> bool:
-        """Whether headers, bytes and values are good, as far as checksums can prove it."""
+        """Whether headers, bytes and values are good, as far as they were read and checksums can prove it."""
         return not self.trouble
 
+    def fails(self, fail_on: str) -> str:
+        """Return why it is not what is asked for, as the end of a sentence; "" where it is."""
+        if self.trouble and fail_on != "never":
+            return "is invalid"
+        return "is not resumable" if self.unresumable and fail_on == "unresumable" else ""
 
-def judged(run: str, found: Examined, files: Files, before: Base | None) -> Watched:
-    """Read every byte of a checkpoint whose headers were examined, and return what is found."""
+
+FAIL_ON = ("invalid", "unresumable", "never")
+
+
+def require_fail_on(word: str) -> None:
+    """Raise UsageError for a word that is not one of FAIL_ON."""
+    if word not in FAIL_ON:
+        raise UsageError(f'--fail-on is one of {listed(FAIL_ON)}, not "{word}".')
+
+
+def judged(run: str, found: Examined, files: Files, before: Base | None, *, headers_only: bool = False) -> Watched:
+    """Read every byte of a checkpoint whose headers were examined, or none, and return what is found."""
     deep, unresumable = Deep(), ""
     levels: tuple[Level, ...] = ()
     moved, unmeasured = None, ""
     if not found.trouble:
-        deep = read_deeply(found)
+        deep = deep if headers_only else read_deeply(found)
         unresumable = resumable(found).trouble
         levels = (Level.HEADERS, *deep.levels, *(() if unresumable else (Level.RESUMABLE,)))
-        if before is not None:
+        if before is not None and not headers_only:
             moved, unmeasured = _moved(before, found)
     said = found.reached
     timed = before is not None and bool(before.files.saved and files.saved)
@@ -119,6 +135,8 @@ def _moved(before: Base, found: Examined) -> tuple[float | None, str]:
         return None, "it was removed meanwhile"
     if not total.elements:
         return None, "they have no weights in common"
+    if total.nan_a or total.nan_b or not isfinite(total.largest):
+        return None, "it has NaN or infinity" if total.nan_a else "NaN or infinity is new here"
     return (total.relative, "") if isfinite(total.relative) else (None, "its weights are all zero")
 
 

@@ -18,8 +18,7 @@ from ckptdoctor.runs.grouping import Candidate, candidates
 from ckptdoctor.runs.latest import Latest, search
 from ckptdoctor.runs.validity import Examined, examined
 from ckptdoctor.watching.files import Files, files_of
-from ckptdoctor.watching.judging import Base, Watched, judged
-from ckptdoctor.wording import listed
+from ckptdoctor.watching.judging import Base, Watched, judged, require_fail_on
 
 _HERE, _ELSEWHERE = 2.0, 30.0  # seconds between two looks: a listing of a store is a request
 _SHORTEST = 0.05
@@ -29,15 +28,12 @@ _PATIENCE = 60.0
 _SETTLED = 10
 
 
-FAIL_ON = ("invalid", "unresumable", "never")
-
-
 @noun
 class WatchRequest:
     """A run, and what ends the watching of it.
 
     That is a look (``once``), a step, seconds without a new checkpoint, a process that ends, or a checkpoint that is
-    "invalid", or "unresumable" (``fail_on``).
+    "invalid", or "unresumable" (``fail_on``). With ``headers_only`` no value is read.
     """
 
     run: str
@@ -47,10 +43,10 @@ class WatchRequest:
     timeout: float | None = None
     pid: int | None = None
     fail_on: str = "never"
+    headers_only: bool = False
 
     def __post_init__(self) -> None:
-        if self.fail_on not in FAIL_ON:
-            raise UsageError(f'--fail-on is one of {listed(FAIL_ON)}, not "{self.fail_on}".')
+        require_fail_on(self.fail_on)
         for name in ("interval", "timeout"):
             seconds = getattr(self, name)
             if seconds is not None and not 0 <= seconds < 1e9:
@@ -173,10 +169,9 @@ class Watcher:
 
     def _end_with(self, each: Watched) -> Ended | None:
         """Return the end that a checkpoint brings; None where it brings none."""
-        if self.request.fail_on != "never" and not each.valid:
-            return Ended(f"{each.name} is invalid", well=False)
-        if self.request.fail_on == "unresumable" and each.unresumable:
-            return Ended(f"{each.name} is not resumable", well=False)
+        why = each.fails(self.request.fail_on)
+        if why:
+            return Ended(f"{each.name} {why}", well=False)
         if self._reached(each.step, each.epoch):
             return Ended(f"{each.name} has reached step {self.request.until:,}", well=True)
         return None
@@ -285,7 +280,8 @@ class Watcher:
         if trouble and not final and now - known.since < _PATIENCE:
             self.unfinished[candidate.name] = trouble
             return None
-        line = judged(self.request.run, found, known.files, self._before)
+        request = self.request
+        line = judged(request.run, found, known.files, self._before, headers_only=request.headers_only)
         if files_of(candidate) != known.files:  # it was changed or removed while it was read
             self._known.pop(candidate.path, None)
             return None

@@ -150,11 +150,13 @@ def test_nan_is_named(tmp_path):
         tmp_path,
         lambda: save(tmp_path / "step_1.pt", 1),
         lambda: save(tmp_path / "step_2.pt", 2, **{"layers.0.bias": bad}),
+        lambda: save(tmp_path / "step_3.pt", 3),
     )
-    line = lines(events)[1]
+    _, line, third = lines(events)
     assert [each.value for each in line.levels] == ["V0", "V1", "V3"]
     assert "24 NaN in 1 tensor" in line.trouble and line.findings[0].keys == (("model", "layers.0.bias"),)
-    assert line.moved is not None
+    assert (line.moved, line.unmeasured) == (None, "NaN or infinity is new here")
+    assert (third.valid, third.since, third.unmeasured) == (True, "step_2.pt", "it has NaN or infinity")
 
 
 def test_what_stays_cut_off_is_invalid_after_a_minute(tmp_path, monkeypatch):

@@ -12,6 +12,8 @@
     ckptdoctor.latest("runs/x", resumable=True)               # the newest checkpoint to resume from, or None
     ckptdoctor.audit("/data/runs", "store.db")                # every checkpoint of a store, in one database
     ckptdoctor.prune("store.db", keep_last=3)                 # what of it may go
+    for each in ckptdoctor.watch("runs/x"):                   # each new checkpoint when it is complete
+        print(each.step, each.valid, each.moved)
     difference = ckptdoctor.diff("a.pt", "b.safetensors", values=True)   # what changed, and by how much
     contents = ckptdoctor.load("model.pt")                    # plain Python with CPU tensors; framework="np": arrays
     ckptdoctor.load_state_dict(net, "model.pt")               # under the names that net has, or why not
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from ckptdoctor.api.looking import OpenCheckpoint, diff, explain, load_state_dict, open, report
     from ckptdoctor.api.repairing import convert, fix, graft, merge, salvage, undo
     from ckptdoctor.api.running import browse, train
-    from ckptdoctor.api.runs import audit, latest, prune
+    from ckptdoctor.api.runs import audit, latest, prune, watch
     from ckptdoctor.api.sealing import rebuild, seal, verify
     from ckptdoctor.api.showing import Shown, show
     from ckptdoctor.checkpoint import Checkpoint, Tensor
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from ckptdoctor.sealing.seal import SealReport
     from ckptdoctor.sealing.verify import VerifyReport
     from ckptdoctor.stores.audit import Audited
+    from ckptdoctor.watching.judging import Watched
 
 __version__: str
 
@@ -71,7 +74,7 @@ _MODULES = {
     "api.looking": ("OpenCheckpoint", "diff", "explain", "load_state_dict", "open", "report"),
     "api.repairing": ("convert", "fix", "graft", "merge", "salvage", "undo"),
     "api.running": ("browse", "train"),
-    "api.runs": ("audit", "latest", "prune"),
+    "api.runs": ("audit", "latest", "prune", "watch"),
     "api.sealing": ("rebuild", "seal", "verify"),
     "api.showing": ("Shown", "show"),
     "checkpoint": ("Checkpoint", "Tensor"),
@@ -94,6 +97,7 @@ _MODULES = {
     "sealing.seal": ("SealReport",),
     "sealing.verify": ("VerifyReport",),
     "stores.audit": ("Audited",),
+    "watching.judging": ("Watched",),
 }
 _HOMES = {name: f"ckptdoctor.{module}" for module, names in _MODULES.items() for name in names}
 
@@ -134,6 +138,7 @@ __all__ = [
     "UnreadableError",
     "UsageError",
     "VerifyReport",
+    "Watched",
     "WriteError",
     "__version__",
     "audit",
@@ -159,6 +164,7 @@ __all__ = [
     "train",
     "undo",
     "verify",
+    "watch",
 ]
 
 

@@ -1,9 +1,9 @@
-"""What concerns runs and stores of them, from Python: ``latest``, ``audit`` and ``prune``, as the commands do."""
+"""What concerns runs and stores, from Python: ``latest``, ``audit``, ``prune`` and ``watch``, as the commands do."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ckptdoctor.api.arguments import Listener, Path, from_python, told
@@ -12,6 +12,7 @@ from ckptdoctor.runs.latest import Latest
 if TYPE_CHECKING:  # a search for the latest needs no database
     from ckptdoctor.pruning.prune import Pruned
     from ckptdoctor.stores.audit import Audited
+    from ckptdoctor.watching.judging import Watched
 
 
 @from_python
@@ -101,3 +102,32 @@ def prune(
     made = plan(found.checkpoints, Policy(keep_last, keep_every, keep_best, metric, broken), found.pins)
     with told(progress):
         return Pruned(made, tuple(carry_out(found, made)) if apply else ())
+
+
+@from_python
+def watch(
+    run: Path,
+    *,
+    once: bool = False,
+    until: int | None = None,
+    timeout: float | None = None,
+    pid: int | None = None,
+    fail_on: str = "never",
+    headers_only: bool = False,
+    interval: float | None = None,
+) -> Iterator[Watched]:
+    """Yield each new checkpoint of a run when it is complete, with what was proven and how far its weights moved.
+
+    ``once`` yields what is there now. It ends after a checkpoint of the step ``until`` or later, after ``timeout``
+    seconds without a new one, when the process ``pid`` has ended, or with the first checkpoint that is "invalid" or
+    "unresumable" (``fail_on``). Every byte is read, except with ``headers_only``.
+    Raises UnreadableError where the run cannot be listed, UsageError where the folder holds several runs.
+
+    >>> import ckptdoctor
+    >>> [each.levels[0].value for each in ckptdoctor.watch("sample_ckpts/healthy/state_dict.pt", once=True, interval=0)]
+    ['V0']
+    """
+    from ckptdoctor.watching.watch import Watcher, WatchRequest
+
+    watcher = Watcher(WatchRequest(os.fspath(run), interval, once, until, timeout, pid, fail_on, headers_only))
+    return watcher.checkpoints()

@@ -150,6 +150,7 @@ _GROUPS = {
         "latest": "ckptdoctor.cli.latest",
         "prune": "ckptdoctor.cli.prune",
         "audit": "ckptdoctor.cli.audit",
+        "watch": "ckptdoctor.cli.watch",
     },
     "Practise": {"train": "ckptdoctor.cli.train"},
     "Set up": {"setup": "ckptdoctor.cli.setup"},

@@ -14,14 +14,15 @@ from contextlib import ExitStack
 from fnmatch import fnmatchcase
 from time import perf_counter
 
-from ckptdoctor import formats
 from ckptdoctor.against.compare import Meter, Outcome
 from ckptdoctor.against.elements import Elements, Reader, elements_of
 from ckptdoctor.against.links import PAIRED, TRANSPOSED, Link, hear, parts, sampled, whole
 from ckptdoctor.against.names import Guess, Side, contradict, described, generic, guesses, in_one, joined
+from ckptdoctor.against.opening import metadata_of, opened_whole
 from ckptdoctor.against.report import AgainstReport, Fate, New, Place, Verdict
 from ckptdoctor.against.request import Request
-from ckptdoctor.checkpoint import Checkpoint, Source, Tensor, show_path
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Tensor, show_path
+from ckptdoctor.checkpoint.checkpoint import told_of, unheld, unread_files
 from ckptdoctor.checkpoint.progress import Work, phase
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.checkpoint.sharing import view_in_file
@@ -41,9 +42,8 @@ _SEARCHED = 20_000  # pairs of tensors that are looked at for values that names 
 def against(request: Request) -> AgainstReport:
     """Account for every tensor of the source in the export. Raises UsageError, UnreadableError and DamagedError."""
     started = perf_counter()
-    with formats.opened(request.export) as (there, outer), formats.opened(request.source) as (here, inner):
-        export = _Opened(formats.read(there, outer), there, request.root)
-        source = _Opened(formats.read(here, inner), here, request.source_root)
+    with opened_whole(request.export) as there, opened_whole(request.source) as here:
+        export, source = _Opened(*there, request.root), _Opened(*here, request.source_root)
         _require_matches("--dropped", request.dropped, source)
         _require_matches("--added", request.added, export)
         with ExitStack() as stack:
@@ -66,8 +66,7 @@ class _Opened:
                 self.refused[name] = found
             else:
                 elements[name] = found
-        metadata = checkpoint.metadata or {}
-        self.side = Side(elements, metadata if checkpoint.format == "GGUF file" else {})
+        self.side = Side(elements, metadata_of(checkpoint))
 
     @property
     def size(self) -> int:
@@ -76,9 +75,10 @@ class _Opened:
 
 
 def _weights(checkpoint: Checkpoint, root: str | None) -> dict[str, Tensor]:
-    """Return the weights by their keys; raises RefusedError where a file has several sets of them, or none."""
+    """Return the weights by their keys; raises RefusedError where there are several sets of them, or not all files."""
     if root is not None:
         path = find_root(checkpoint.tree, root)
+        _require_all(checkpoint, path)
         found = {
             show_path(each.path[len(path) :]): each for each in checkpoint.tensors if each.path[: len(path)] == path
         }
@@ -92,11 +92,22 @@ def _weights(checkpoint: Checkpoint, root: str | None) -> dict[str, Tensor]:
             f"{checkpoint.path} has {len(sets)} sets of weights: {names}. Name one: --root KEY for the export, "
             "--source-root KEY for the source."
         )
+    _require_all(checkpoint, sets[0].path if sets else ())
     if sets:
         return {tensor.key: tensor for tensor in sets[0].tensors}
     if not checkpoint.tensors:
         raise UsageError(f"{checkpoint.path} has no tensors to compare.")
     return {show_path(each.path): each for each in checkpoint.tensors}
+
+
+def _require_all(checkpoint: Checkpoint, path: KeyPath) -> None:
+    """Raise RefusedError where files of the weights could not be read: nobody knows what else would be in them."""
+    lost = (*unread_files(checkpoint, path), *unheld(checkpoint))
+    if lost:
+        raise RefusedError(
+            f"{checkpoint.path} is incomplete, so not every tensor of it can be accounted for: "
+            f"{told_of(checkpoint, lost)}. Download what is missing first."
+        )
 
 
 def _require_matches(option: str, patterns: Sequence[str], side: _Opened) -> None:

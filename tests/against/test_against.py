@@ -335,3 +335,75 @@ def test_what_makes_no_sense_is_refused(source, tmp_path):
         ckptdoctor.verify(source, against=source, dropped="nothing.*")
     with pytest.raises(UsageError, match="choose one"):
         ckptdoctor.verify(source, "a.seal.json", against=source)
+
+
+# ---- exports and sources in several files
+
+
+def shards(model, folder, count=3, first_is_small=False, **changes):
+    """The same model in so many GGUF files, named and numbered as llama.cpp does."""
+    folder.mkdir()
+    names = list(model)
+    parts = [names[at :: count - first_is_small] for at in range(count - first_is_small)]
+    for at, part in enumerate([[], *parts] if first_is_small else parts):
+        told = {"split.no": at, "split.count": count, "split.tensors.count": len(names)}
+        saved(
+            {name: model[name] for name in part},
+            folder / f"m-{at + 1:05}-of-{count:05}.gguf",
+            **{key: changes.get(f"{key}@{at}", each) for key, each in told.items()},
+        )
+    return folder
+
+
+@pytest.mark.parametrize("first_is_small", [False, True])
+def test_the_shards_of_a_gguf_file_are_one_export(first_is_small, source, tmp_path):
+    """They are named as a folder or by any of them; the first one may have nothing but the metadata."""
+    folder = shards(exported(MODEL), tmp_path / "export", first_is_small=first_is_small)
+    for path in (folder, folder / "m-00001-of-00003.gguf", folder / "m-00003-of-00003.gguf"):
+        report = ckptdoctor.verify(path, against=source)
+        assert report.accounted and len(report.fates) == len(MODEL) and verdicts(report) == {"same"}
+
+
+def test_shards_that_do_not_belong_together_are_refused(source, tmp_path):
+    """One is missing, numbers itself otherwise, counts other tensors, has those of another, or is of another file."""
+    made = exported(MODEL)
+    folder = shards(made, tmp_path / "missing")
+    (folder / "m-00002-of-00003.gguf").unlink()
+    with pytest.raises(RefusedError, match=r"m-00002-of-00003\.gguf is missing"):
+        ckptdoctor.verify(folder, against=source)
+    for key, value in (("split.no", 5), ("split.count", 4), ("split.tensors.count", 7)):
+        wrong = shards(made, tmp_path / key, **{f"{key}@1": value})
+        with pytest.raises(RefusedError, match=rf"m-00002-of-00003\.gguf does not belong .*{key} = {value}"):
+            ckptdoctor.verify(wrong, against=source)
+    twice = shards(made, tmp_path / "twice", count=1)
+    (twice / "m-00001-of-00001.gguf").rename(twice / "m-00001-of-00002.gguf")
+    for at in range(2):
+        told = {"split.no": at, "split.count": 2, "split.tensors.count": 2 * len(made)}
+        saved(made, twice / f"m-{at + 1:05}-of-00002.gguf", **told)
+    with pytest.raises(RefusedError, match="have the same tensor"):
+        ckptdoctor.verify(twice, against=source)
+    both = shards(made, tmp_path / "both")
+    saved(made, both / "other-00001-of-00001.gguf")
+    with pytest.raises(RefusedError, match=r"2 GGUF files: name the first one .*m-00001-of-00003\.gguf"):
+        ckptdoctor.verify(both, against=source)
+    renamed = (both / "m-00002-of-00003.gguf").rename(both / "renamed.gguf")
+    with pytest.raises(RefusedError, match=r"one of 3 shards, .* such as renamed-00001-of-00003\.gguf"):
+        ckptdoctor.verify(renamed, against=source)
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_nothing_is_accounted_for_where_a_shard_is_missing(indexed, tmp_path):
+    """Neither of a source nor of an export: what would be in the shard is not known, and nobody would miss it."""
+    names = list(MODEL)
+    halves = [dict.fromkeys(each) for each in (names[:5], names[5:])]
+    (tmp_path / "folder").mkdir()
+    first, second = (f"model-0000{number}-of-00002.safetensors" for number in (1, 2))
+    half = {name: MODEL[name] for name in halves[0]}
+    stored(half, tmp_path / "folder" / first)
+    if indexed:
+        table = {**dict.fromkeys(halves[0], first), **dict.fromkeys(halves[1], second)}
+        (tmp_path / "folder" / "model.safetensors.index.json").write_text(json.dumps({"weight_map": table}))
+    alone = stored(half, tmp_path / "half.safetensors")
+    for export, given in ((alone, tmp_path / "folder"), (tmp_path / "folder", alone)):
+        with pytest.raises(RefusedError, match=rf"is incomplete.*{second}"):
+            ckptdoctor.verify(export, against=given)

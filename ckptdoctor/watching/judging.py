@@ -12,6 +12,7 @@ from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.errors import CkptDoctorError, UsageError
 from ckptdoctor.findings import Finding
 from ckptdoctor.noun import noun
+from ckptdoctor.runs.step import Position
 from ckptdoctor.runs.validity import Deep, Examined, Level, read_deeply, resumable
 from ckptdoctor.watching.files import Files, files_of
 from ckptdoctor.wording import listed
@@ -34,7 +35,8 @@ class Base:
 class Watched:
     """A checkpoint of a run that is complete, or never will be. It can be used as its path (``os.fspath``).
 
-    ``step`` and ``epoch`` are as its contents say, or else its name (``step_from``). ``nbytes`` is the size of all its
+    ``step`` and ``epoch`` are as its contents say, or else its name (``step_from``); with ``steps_of_epoch`` the step
+    counts from the beginning of its epoch, as far as is known. ``nbytes`` is the size of all its
     files, ``saved`` the time of the last of them. ``trouble`` says why it is not valid, "" where it is; ``levels`` are
     those that it reaches, and ``findings`` what keeps it from V1 and V2, with the keys of every tensor that is NaN.
     ``unproven`` says why V1 could not be proven, ``unresumable`` why V3 is not reached.
@@ -61,6 +63,7 @@ class Watched:
     seconds_since: float | None = None
     moved: float | None = None
     unmeasured: str = ""
+    steps_of_epoch: bool = False
 
     def __fspath__(self) -> str:
         return self.path
@@ -116,7 +119,13 @@ def judged(run: str, found: Examined, files: Files, before: Base | None, *, head
         seconds_since=files.saved - before.files.saved if before is not None and timed else None,
         moved=moved,
         unmeasured=unmeasured,
+        steps_of_epoch=in_epochs(said),
     )
+
+
+def in_epochs(position: Position) -> bool:
+    """Return whether epochs say how far a training is, and a step at most how far it is in the next one."""
+    return position.epoch is not None and not (position.total and position.step is not None)
 
 
 def _moved(before: Base, found: Examined) -> tuple[float | None, str]:

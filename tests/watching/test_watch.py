@@ -59,7 +59,7 @@ def test_a_new_checkpoint_has_one_line(tmp_path):
     """With its step, its levels, and nothing of those that were there before."""
     save(tmp_path / "step_1.pt", 1)
     began, line, watcher = watched(tmp_path, lambda: save(tmp_path / "step_2.pt", 2), looks=4)
-    assert (began.existing, began.newest.step) == (1, 1)
+    assert (began.existing, began.newest, began.reached.step) == (1, "step_1.pt", 1)
     assert (line.name, line.step, line.valid, line.since, watcher.lines) == ("step_2.pt", 2, True, "step_1.pt", 1)
     assert [each.value for each in line.levels] == ["V0", "V1", "V2", "V3"]
 
@@ -215,8 +215,37 @@ def test_a_run_that_is_not_there_yet(tmp_path):
 def test_it_ends_with_a_step(tmp_path):
     """At once where the newest is that far."""
     acts = [lambda step=step: save(tmp_path / f"step_{step}.pt", step) for step in (1, 2, 3)]
-    assert watched(tmp_path, *acts, until=2)[-1] == Ended("step_2.pt has reached step 2", well=True)
+    assert watched(tmp_path, *acts, until=2)[-1] == Ended("step_2.pt has reached 2", well=True)
     assert [type(each) for each in watched(tmp_path, until=1)] == [Began, Ended]
+
+
+def test_it_ends_with_an_epoch(tmp_path):
+    """Where the contents have one, and steps are not counted from the beginning of the run."""
+
+    def save_epoch(epoch):
+        torch.save({"model": weights(), "epoch": epoch, "step": 0}, tmp_path / f"epoch-{epoch}.pt")
+
+    (*_, line, end) = watched(tmp_path, *[lambda epoch=epoch: save_epoch(epoch) for epoch in (1, 2)], until=2)
+    assert (line.epoch, line.step, line.steps_of_epoch, end.well) == (2, 0, True, True)
+
+
+@pytest.mark.parametrize("kind", ["trainer", "torchtitan", "lightning"])
+def test_a_run_in_a_store(kind, tmp_path):
+    """What appears there file by file has one line, and is compared with the one before."""
+    import fsspec
+
+    whole = Run(tmp_path, kind)
+    for step in (100, 200):
+        whole.saved.append(Saved(KINDS[kind](whole, step, None), step))
+    store, run = fsspec.filesystem("memory"), f"/watched/{kind}"
+    every = sorted((path for path in tmp_path.rglob("*") if path.is_file()), key=lambda path: path.stat().st_mtime_ns)
+
+    def copy(path):
+        store.pipe(f"{run}/{path.relative_to(tmp_path).as_posix()}", path.read_bytes())
+
+    found = lines(watched(f"memory:/{run}", *[lambda path=path: copy(path) for path in every], looks=2))
+    assert [(each.step, each.valid) for each in found] == [(100, True), (200, True)]
+    assert [each.moved for each in found] == [None, 0.0]
 
 
 def test_it_ends_when_a_process_has_ended(tmp_path):

@@ -195,10 +195,14 @@ def _makes(fault: Fault, finding: Finding) -> bool:
 
 @noun
 class Deep:
-    """What reading every byte showed: ``trouble`` or "", and ``unproven``: why V1 is not reached all the same."""
+    """What reading every byte showed: ``trouble`` or "", and ``unproven``: why V1 is not reached all the same.
+
+    ``reports`` are those of a deep check of each part, as far as it came to that.
+    """
 
     trouble: str = ""
     unproven: str = ""
+    reports: tuple[FileReport, ...] = ()
 
 
 def read_deeply(found: Examined) -> Deep:
@@ -216,11 +220,14 @@ def read_deeply(found: Examined) -> Deep:
     wrong = kinds.unlike_their_hashes(found.candidate, found.parts)
     if wrong:
         return Deep(wrong)
-    trouble = _trouble([_checked(each, _DEEP) for each in found.parts.paths], _V1, _V2)
+    reports = tuple([_checked(each, _DEEP) for each in found.parts.paths])
+    trouble = _trouble(reports, _V1, _V2)
     bare = {storage for each in found.checkpoints for storage in _without_checksum(each)}
     if trouble or sealed or found.parts.kind is Kind.OURS or not bare:
-        return Deep(trouble)
-    return Deep(unproven=f"{listed(sorted(bare), 2)} {'has' if len(bare) == 1 else 'have'} no checksums")
+        return Deep(trouble, reports=reports)
+    return Deep(
+        reports=reports, unproven=f"{listed(sorted(bare), 2)} {'has' if len(bare) == 1 else 'have'} no checksums"
+    )
 
 
 def _without_checksum(checkpoint: Checkpoint) -> Iterator[str]:

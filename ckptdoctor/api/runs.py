@@ -40,13 +40,19 @@ def audit(
     stores: Path | Sequence[Path],
     output: Path = "store.db",
     *,
+    deep: str | None = None,
+    shard: tuple[int, int] = (1, 1),
+    merge: bool = False,
+    engine: str = "local",
     jobs: int | None = None,
     progress: Listener | None = None,
 ) -> Audited:
     """Examine every checkpoint below one or several folders, and keep what is found in one SQLite database.
 
     What has not changed since the last time is not examined again. ``jobs`` is the number of processes (None: one for
-    each processor). Raises UnreadableError where a store cannot be listed, or ``output`` is another file.
+    each processor). ``deep`` reads every byte of what has "changed" since it was read, of a "sample", or of "all".
+    ``shard=(3, 8)`` examines the third of eight parts; with ``merge=True``, ``stores`` are databases that are put
+    together. Raises UnreadableError where a store cannot be listed, or ``output`` is another file.
 
     >>> import ckptdoctor, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -54,10 +60,14 @@ def audit(
     1
     """
     from ckptdoctor.stores.audit import AuditRequest, audit
+    from ckptdoctor.stores.audit import merge as put_together
 
-    named = (stores,) if isinstance(stores, (str, os.PathLike)) else tuple(stores)
+    several = (stores,) if isinstance(stores, (str, os.PathLike)) else stores
+    names = tuple([os.fspath(each) for each in several])
     with told(progress):
-        return audit(AuditRequest(tuple([os.fspath(each) for each in named]), os.fspath(output), jobs=jobs))
+        if merge:
+            return put_together(names, os.fspath(output))
+        return audit(AuditRequest(names, os.fspath(output), engine, jobs, shard, deep or ""))
 
 
 @from_python

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ckptdoctor.cli.command import Command
+from ckptdoctor.cli.command import Choice, Command
 from ckptdoctor.cli.console import emit, only_problems, paint, print_error
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import as_json, color, files, quiet
@@ -12,21 +12,64 @@ from ckptdoctor.cli.progress import drawn
 
 _EXAMPLES = (
     ("Every checkpoint below a folder, into store.db", "ckptdoctor audit run"),
-    ("Two stores into one database", "ckptdoctor audit run checkpoint -o all.db"),
+    (
+        "The third of eight parts, as a job of an array, and later all of them",
+        "ckptdoctor audit run --shard 3/8 -o 3.db",
+    ),
+    ("What several databases hold, in one", "ckptdoctor audit --merge 3.db -o all.db"),
 )
+_MODES = ("changed", "sample", "all")
+
+
+class _AuditCommand(Command):
+    """The command, in which ``--deep`` may stand alone: what follows is then a store."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Say what a lone ``--deep`` means, and parse."""
+        alone = [at for at, each in enumerate(args) if each == "--deep" and not set(args[at + 1 : at + 2]) & {*_MODES}]
+        return super().parse_args(ctx, ["--deep=changed" if at in alone else each for at, each in enumerate(args)])
+
+
+def _part(context: click.Context, option: click.Parameter, value: str | None) -> tuple[int, int]:
+    """Return the numbers of 3/8."""
+    number, slash, of = (value or "1/1").partition("/")
+    if not slash or not number.isdecimal() or not of.isdecimal():
+        raise click.BadParameter(f'"{value}" is not a part such as 3/8.')
+    return int(number), int(of)
+
+
 _BAD = ("broken", "error", "warning", "weightless", "unfinished")
 
 
-@click.command("audit", cls=Command, examples=_EXAMPLES)
+@click.command("audit", cls=_AuditCommand, examples=_EXAMPLES)
 @click.argument("stores", nargs=-1, required=True, metavar="STORE...", shell_complete=files)
 @click.option(
     "-o", "--output", metavar="DB", default="store.db", show_default=True, shell_complete=files, help="The database."
 )
+@click.option(
+    "--deep",
+    type=Choice(_MODES),
+    help="Also read every byte: of what has changed since it was last read (the default), of one in twenty, others "
+    "each day (sample), or of all.",
+)
+@click.option("--shard", metavar="K/N", callback=_part, help="Examine the K-th of N parts, for jobs of an array.")
+@click.option("--merge", is_flag=True, help="STORE... are databases: put what they hold into one.")
+@click.option("--engine", metavar="NAME", default="local", show_default=True, help="Where checkpoints are examined.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes.  [default: one for each processor]")
 @as_json
 @quiet
 @color
-def command(stores: tuple[str, ...], output: str, jobs: int | None, style: str, color: str) -> ExitStatus:
+def command(
+    stores: tuple[str, ...],
+    output: str,
+    deep: str | None,
+    shard: tuple[int, int],
+    merge: bool,
+    engine: str,
+    jobs: int | None,
+    style: str,
+    color: str,
+) -> ExitStatus:
     """Examine every checkpoint of a store, into a database.
 
     STORE is a folder with any number of runs below it, or an address such as s3://bucket/runs. Each checkpoint gets
@@ -38,11 +81,13 @@ def command(stores: tuple[str, ...], output: str, jobs: int | None, style: str, 
     """
     from ckptdoctor.rendering import audit as shown
     from ckptdoctor.stores.audit import AuditRequest, audit
+    from ckptdoctor.stores.audit import merge as put_together
     from ckptdoctor.stores.schema import open_inventory
     from ckptdoctor.stores.summary import summary_of
 
-    with drawn("Interrupted: nothing was examined.", what="listing"):
-        audited = audit(AuditRequest(stores, output, jobs=jobs))
+    with drawn("Interrupted: nothing was examined.", what="merging" if merge else "listing"):
+        request = AuditRequest(stores, output, engine, jobs, shard, deep or "")
+        audited = put_together(stores, output) if merge else audit(request)
     connection = open_inventory(output)
     summary = summary_of(connection)
     connection.close()

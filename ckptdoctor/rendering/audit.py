@@ -11,7 +11,7 @@ from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.json import SCHEMA, dump
 from ckptdoctor.rendering.numbers import count, size
 from ckptdoctor.rendering.paint import Paint
-from ckptdoctor.rendering.shell import quote, with_path
+from ckptdoctor.rendering.shell import quote, with_path, word
 from ckptdoctor.stores.audit import Audited
 from ckptdoctor.stores.summary import Space, Summary, Twice
 from ckptdoctor.wording import first_few, plural
@@ -60,11 +60,20 @@ def _head(audited: Audited, summary: Summary) -> Iterator[str]:
     known = [f"{count(summary.health[each])} {words}" for each, words in _HEALTH.items() if each in summary.health]
     if known:
         yield f"  {', '.join(known)}; {count(summary.resumable)} that a training can resume from"
-    examined = f"{count(audited.examined)} examined, {count(audited.unchanged)} unchanged"
-    gone = f", {count(audited.removed)} no longer there" if audited.removed else ""
-    yield f"  {examined}{gone}, headers only, in {_seconds(audited.seconds)}"
     if summary.disagreements:
         yield f"  {plural(summary.disagreements, 'name')} with another step than the contents"
+    if not audited.stores:  # databases were put together
+        return
+    depth = (
+        "every byte"
+        if audited.deep == "all"
+        else f"headers and bytes ({audited.deep})"
+        if audited.deep
+        else "headers only"
+    )
+    examined = f"{count(audited.examined)} examined, {count(audited.unchanged)} unchanged"
+    gone = f", {count(audited.removed)} no longer there" if audited.removed else ""
+    yield f"  {examined}{gone}, {depth}, in {_seconds(audited.seconds)}"
 
 
 def _seconds(seconds: float) -> str:
@@ -139,13 +148,19 @@ def _not_examined(audited: Audited) -> Iterator[str]:
         yield from first_few(unlisted, _NAMED, before="  and ")
     parts = plural(audited.others, "file") if audited.others else ""
     more = f", {parts} named as parts of checkpoints that are next to none" if parts else ""
-    yield f"Not examined: checksums and values{more}."
+    if not audited.deep and audited.stores:
+        yield f"Not examined: checksums and values{more}."
+    elif parts:
+        yield f"Not examined: {more.removeprefix(', ')}."
 
 
 def resume_command(audited: Audited) -> str:
     """The sentence after Ctrl-C: what is done, and what goes on with the rest."""
     names = " ".join(map(quote, map(near_here, audited.stores)))
-    command = complete(f"ckptdoctor audit {names} -o {quote(audited.output)}")
+    options = [f"--deep {audited.deep}"] if audited.deep else []
+    options += [f"--shard {audited.shard}"] if audited.shard else []
+    options += [f"--engine {word(audited.engine)}"] if audited.engine != "local" else []
+    command = complete(" ".join(["ckptdoctor audit", names, f"-o {quote(audited.output)}", *options]))
     done = f"{count(audited.examined)} of {plural(audited.examined + audited.waiting, 'checkpoint')} examined"
     return f"Interrupted: {done}, and kept in {audited.output}. To go on: {command}"
 
@@ -165,6 +180,9 @@ def as_json(audited: Audited, summary: Summary, version: str) -> str:
             "waiting": audited.waiting,
             "unlisted": [{"path": path, "why": why} for path, why in audited.unlisted],
             "others": audited.others,
+            "deep": audited.deep,
+            "shard": audited.shard,
+            "engine": audited.engine,
             "seconds": round(audited.seconds, 3),
             "checkpoints": summary.checkpoints,
             "runs": summary.runs,

@@ -216,13 +216,15 @@ def _makes(fault: Fault, finding: Finding) -> bool:
 class Deep:
     """What reading every byte showed: ``trouble`` or "", and ``unproven``: why V1 is not reached all the same.
 
-    ``levels`` are those of V1 and V2 that it reaches, ``findings`` are what keeps it from the others.
+    ``levels`` are those of V1 and V2 that it reaches, ``findings`` are what keeps it from the others. ``reports`` are
+    those of a deep check of each part, as far as it came to that.
     """
 
     trouble: str = ""
     unproven: str = ""
     levels: tuple[Level, ...] = ()
     findings: tuple[Finding, ...] = ()
+    reports: tuple[FileReport, ...] = ()
 
 
 def read_deeply(found: Examined) -> Deep:
@@ -240,7 +242,7 @@ def read_deeply(found: Examined) -> Deep:
     wrong = kinds.unlike_their_hashes(found.candidate, found.parts)
     if wrong:
         return Deep(wrong)
-    reports = [_checked(each, _DEEP) for each in found.parts.paths]
+    reports = tuple([_checked(each, _DEEP) for each in found.parts.paths])
     trouble = _trouble(reports, _V1, _V2)
     bare = {storage for each in found.checkpoints for storage in _without_checksum(each)}
     unproven = ""
@@ -248,7 +250,7 @@ def read_deeply(found: Examined) -> Deep:
         unproven = f"{listed(sorted(bare), 2)} {'has' if len(bare) == 1 else 'have'} no checksums"
     proven = [] if unproven or _trouble(reports, _V1) else [_V1]
     proven += [] if trouble else [_V2]
-    return Deep(trouble, "" if trouble else unproven, tuple(proven), tuple(_faults(reports, _V1, _V2)))
+    return Deep(trouble, "" if trouble else unproven, tuple(proven), tuple(_faults(reports, _V1, _V2)), reports)
 
 
 def _without_checksum(checkpoint: Checkpoint) -> Iterator[str]:

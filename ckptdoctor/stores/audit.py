@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
-from time import monotonic, perf_counter
+from time import monotonic, perf_counter, time
 
 from ckptdoctor.checkpoint import process
 from ckptdoctor.checkpoint.progress import phase
@@ -21,12 +21,13 @@ from ckptdoctor.stores.engines.named import engine_named
 from ckptdoctor.stores.examine import failed, reference_row
 from ckptdoctor.stores.listing import Unit, Walk, unit_of
 from ckptdoctor.stores.order import Batch, Waiting
-from ckptdoctor.stores.schema import absolute, identity
+from ckptdoctor.stores.schema import absolute, identity, open_inventory
 from ckptdoctor.stores.writer import Writer
 
 OUTPUT = "store.db"
 _ASKED = 500  # units whose signatures are compared at once
 _COMMIT = 1.0  # seconds between two commits, at most, while a batch is examined
+_SAMPLED = 20  # one of so many is in the sample of a day
 _WAIT = 0.2  # seconds between two looks for Ctrl-C
 
 
@@ -35,7 +36,8 @@ class AuditRequest:
     """What to audit: ``stores`` are folders, files or addresses, ``output`` is the inventory.
 
     ``shard`` (K, N) examines one of N parts, in which every checkpoint is in exactly one. ``jobs`` is the number of
-    processes, None for one on each processor.
+    processes, None for one on each processor. ``deep`` reads every byte: of what was ``changed`` since it was read, of
+    a ``sample`` (one in twenty, and others each day), or of ``all``.
     """
 
     stores: tuple[str, ...]
@@ -43,6 +45,12 @@ class AuditRequest:
     engine: str = "local"
     jobs: int | None = None
     shard: tuple[int, int] = (1, 1)
+    deep: str = ""
+
+    def __post_init__(self) -> None:
+        number, of = self.shard
+        if not 1 <= number <= of:
+            raise UsageError(f'--shard: "{number}/{of}" is not one of {of} parts, which count from 1.')
 
 
 @noun
@@ -64,6 +72,9 @@ class Audited:
     unlisted: tuple[tuple[str, str], ...]
     others: int
     seconds: float
+    engine: str = "local"
+    shard: str = ""
+    deep: str = ""
 
     @property
     def interrupted(self) -> bool:
@@ -86,7 +97,7 @@ def audit(request: AuditRequest, engine: Engine | None = None) -> Audited:
         work = _Audit(writer, used, request)
         number, of = request.shard
         said = f"{number}/{of}" if of > 1 else ""
-        key = writer.begin(stores, shard=said, engine=request.engine)
+        key = writer.begin(stores, shard=said, engine=request.engine, deep=request.deep)
         state = "interrupted"
         try:
             with closing(Waiting(os.path.dirname(os.path.abspath(request.output)))) as waiting:
@@ -102,6 +113,7 @@ def audit(request: AuditRequest, engine: Engine | None = None) -> Audited:
         return Audited(
             *(request.output, stores, work.listed, work.examined, work.unchanged, work.removed, work.left),
             *(tuple(work.unlisted), work.others, perf_counter() - started),
+            *(request.engine, said, request.deep),
         )
 
 
@@ -127,6 +139,7 @@ class _Audit:
     left: int = 0
     others: int = 0
     unlisted: list[tuple[str, str]] = field(default_factory=list)
+    _day: int = field(default_factory=lambda: int(time() // 86_400))
 
     def list_store(self, store: str, waiting: Waiting) -> None:
         """Have the changed checkpoints of a store wait, and forget those that are gone."""
@@ -135,8 +148,9 @@ class _Audit:
             units = self._of_shard(walk.units())
             while some := list(islice(units, _ASKED)):
                 before = waiting.units
-                for each in self.writer.changed(some):
-                    waiting.add(each)
+                deep = {each.candidate.path for each in some if self._is_read(each)} if self.request.deep else set()
+                for each in self.writer.changed(some, deep, again=self.request.deep == "all"):
+                    waiting.add(each, deep=each.candidate.path in deep)
                 self.listed += len(some)
                 self.unchanged += len(some) - (waiting.units - before)
                 told.advance(len(some))
@@ -146,6 +160,12 @@ class _Audit:
         self.writer.write_links(walk.store, links)
         self.unlisted += walk.unlisted
         self.others += walk.others
+
+    def _is_read(self, unit: Unit) -> bool:
+        """Return whether every byte of it is read in this audit."""
+        if self.request.deep != "sample":
+            return True
+        return (identity(unit.candidate.path) + self._day) % _SAMPLED == 0
 
     def _of_shard(self, units: Iterator[Unit]) -> Iterator[Unit]:
         number, of = self.request.shard
@@ -205,3 +225,21 @@ class _Audit:
     def _count(self, number: int) -> None:
         self.examined += number
         self.left -= number
+
+
+def merge(databases: tuple[str, ...], output: str) -> Audited:
+    """Put what several inventories hold into one, of the same checkpoint what the last one says.
+
+    Nothing is examined. Raises UnreadableError for what is not an inventory.
+    """
+    started = perf_counter()
+    for each in databases:
+        open_inventory(each).close()  # before anything is written
+    with closing(Writer(output)) as writer:
+        for each in databases:
+            if os.path.abspath(each) != os.path.abspath(output):
+                writer.take_over(each)
+        writer.tidy()
+        writer.commit()
+        number = writer.checkpoints
+    return Audited(output, (), number, 0, 0, 0, 0, (), 0, perf_counter() - started)

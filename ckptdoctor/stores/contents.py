@@ -9,16 +9,21 @@ from __future__ import annotations
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from hashlib import blake2b
 from sqlite3 import Connection
 
-from ckptdoctor.checkpoint import Checkpoint, Role, Tensor, show_path
+from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, Role, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
+from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.noun import noun
+from ckptdoctor.remote import open_remote
+from ckptdoctor.remote.addresses import is_address
 
 _RESUMING = (Role.OPTIMIZER, Role.SCHEDULER, Role.RNG)  # roles of what only resuming needs
 _WIDTH = 4  # bytes of a checksum
+_CHUNK = 4 << 20  # bytes that are read at a time
 
 
 @noun
@@ -42,8 +47,11 @@ class Layout:
     weights: int | None
 
 
-def layout_of(checkpoint: Checkpoint) -> Layout:
-    """Return what the headers say of the tensors, in the order of the file."""
+def layout_of(checkpoint: Checkpoint, read: Callable[[Storage], int | None] | None = None) -> Layout:
+    """Return what the headers say of the tensors, in the order of the file.
+
+    ``read`` gives the CRC32 of a storage of which none is stored; without it there is none.
+    """
     roles = _roles(checkpoint)
     rows, weights = [], []
     checksums = bytearray()
@@ -68,7 +76,7 @@ def layout_of(checkpoint: Checkpoint) -> Layout:
         elif fresh:
             parameters += tensor.numel
             dtypes[tensor.dtype.name] += size
-        checksum = _checksum(tensor)
+        checksum = _checksum(tensor, read)
         if checksum is None:
             missing = True
             continue
@@ -98,12 +106,43 @@ def _roles(checkpoint: Checkpoint) -> dict[object, Role]:
     return found
 
 
-def _checksum(tensor: Tensor) -> int | None:
-    """Return the stored CRC32 of what a tensor views, 0 where it has no bytes; None where there is none."""
+def _checksum(tensor: Tensor, read: Callable[[Storage], int | None] | None) -> int | None:
+    """Return the CRC32 of what a tensor views, 0 where it has no bytes; None where there is none."""
     if tensor.numel == 0:
         return 0
     storage = tensor.storage
-    return storage.crc32 if storage is not None and not tensor.parts and not tensor.chunks else None
+    if storage is None or tensor.parts or tensor.chunks:
+        return None
+    return storage.crc32 if storage.crc32 is not None or read is None else read(storage)
+
+
+class Reading:
+    """Computes the CRC32 of storages that have none, by reading all their bytes, each once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int, int], int | None] = {}
+
+    def __call__(self, storage: Storage) -> int | None:
+        """Return the CRC32 of what is stored, None where that cannot be read as it is in memory."""
+        extent = storage.extent
+        if extent is None or storage.compressed or extent.length != storage.nbytes:
+            return None
+        place = extent.file, extent.offset, extent.length
+        if place not in self._known:
+            self._known[place] = self._of(extent)
+        return self._known[place]
+
+    @staticmethod
+    def _of(extent: Extent) -> int | None:
+        made = 0
+        try:
+            with closing(open_remote(extent.file) if is_address(extent.file) else FileSource(extent.file)) as source:
+                end = extent.offset + extent.length
+                for at in range(extent.offset, end, _CHUNK):
+                    made = zlib.crc32(source.read(at, min(_CHUNK, end - at)), made)
+        except CkptDoctorError:  # its examination says what is wrong
+            return None
+        return made
 
 
 def together(contents: Iterable[int | None]) -> int | None:

@@ -20,14 +20,15 @@ from ckptdoctor.checkpoint import Checkpoint, Mapping
 from ckptdoctor.crash import one_line, wants_trace
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.findings import FileReport, Severity
+from ckptdoctor.noun import replace
 from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.runs import kinds
 from ckptdoctor.runs.kinds import Kind
 from ckptdoctor.runs.listing import below, read_json
 from ckptdoctor.runs.step import disagree, of_name, scalar
-from ckptdoctor.runs.validity import Examined, examined, resumable
+from ckptdoctor.runs.validity import Deep, Examined, examined, read_deeply, resumable
 from ckptdoctor.stores import schema
-from ckptdoctor.stores.contents import Layout, layout_of, together
+from ckptdoctor.stores.contents import Layout, Reading, layout_of, together
 from ckptdoctor.stores.listing import Unit
 from ckptdoctor.wording import listed
 
@@ -56,7 +57,7 @@ def rows_of(unit: Unit, known: set[int], *, deep: bool = False) -> Rows:
     """
     started = perf_counter()
     try:
-        return _rows(unit, examined(unit.candidate), known, started)
+        return _rows(unit, examined(unit.candidate), known, started, deep)
     except Exception as error:  # one checkpoint must not stop the others
         if wants_trace():
             raise
@@ -69,13 +70,17 @@ def failed(unit: Unit, error: str, seconds: float = 0.0) -> Rows:
     return _of_unit(unit) | {"checkpoint": [_row(unit, {"error": text(error), "health": "unreadable"}, seconds)]}
 
 
-def _rows(unit: Unit, found: Examined, known: set[int], started: float) -> Rows:
+def _rows(unit: Unit, found: Examined, known: set[int], started: float, deep: bool) -> Rows:
     candidate = unit.candidate
     able = resumable(found) if not found.trouble else None
+    every = read_deeply(found) if deep and not found.trouble else None
+    if every is not None and every.reports:
+        found = replace(found, reports=every.reports)
     parts = [*zip(found.parts.paths, found.reports, strict=True)]
     parts += zip(candidate.optimizers, able.optimizers if able is not None else (), strict=False)
     reports = [report for _, report in parts]
-    layouts = [layout_of(each.checkpoint) if each.checkpoint is not None else None for each in reports]
+    reading = Reading() if deep else None
+    layouts = [layout_of(each.checkpoint, reading) if each.checkpoint is not None else None for each in reports]
     facts = _facts(found, reports) | _amounts([each for each in layouts if each is not None])
     facts |= {
         "content": together([None if each is None else each.content for each in layouts]),
@@ -91,6 +96,8 @@ def _rows(unit: Unit, found: Examined, known: set[int], started: float) -> Rows:
             "lacks": text(able.trouble),
             "without": listed(able.without) if able.without else "",
         }
+    if every is not None:
+        facts |= _proven(facts, every)
     rows = _of_unit(unit)
     identity = schema.identity(candidate.path)
     for (path, report), layout in zip(parts, layouts, strict=True):
@@ -106,6 +113,15 @@ def _rows(unit: Unit, found: Examined, known: set[int], started: float) -> Rows:
     ]
     rows["checkpoint"] = [_row(unit, facts, perf_counter() - started)]
     return rows
+
+
+def _proven(facts: dict[str, Any], every: Deep) -> dict[str, Any]:
+    """Return the columns that reading every byte changes: what is damaged or not sane is not valid, whatever it has."""
+    if every.trouble:
+        lacks = {"level": None, "levels": 0, "resumable": 0, "lacks": text(every.trouble), "without": ""}
+        return {"deep": 1, "trouble": text(every.trouble), "health": "broken"} | lacks
+    levels = facts["levels"] | schema.V2 | (0 if every.unproven else schema.V1)
+    return {"deep": 1, "levels": levels, "level": 3 if levels & schema.V3 else 2}
 
 
 def text(said: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from time import time
 from typing import Any
 
@@ -49,6 +49,12 @@ class Writer:
     def _one(self, query: str, values: Sequence[Any] = ()) -> Any:
         return self.connection.execute(query, values).fetchone()[0]
 
+    @property
+    def checkpoints(self) -> int:
+        """How many there are."""
+        found: int = self._one("SELECT count(*) FROM checkpoint")
+        return found
+
     # ---- the log
 
     def begin(self, stores: Sequence[str], *, shard: str = "", engine: str = "local", deep: str = "") -> int:
@@ -70,10 +76,11 @@ class Writer:
 
     # ---- checkpoints
 
-    def changed(self, units: Sequence[Unit], *, deep: bool = False) -> Iterator[Unit]:
+    def changed(self, units: Sequence[Unit], deep: Container[str] = (), *, again: bool = False) -> Iterator[Unit]:
         """Note that these are there, and yield those that are not in the inventory as they are now.
 
-        What another version examined is examined again: its rules may be others.
+        What another version examined is examined again: its rules may be others. So is what is to be read ``deep``, by
+        its path, where it was not yet, or is to be read ``again``.
         """
         ids = [schema.identity(each.candidate.path) for each in units]
         self.connection.executemany("INSERT OR IGNORE INTO seen VALUES (?)", [(each,) for each in ids])
@@ -89,7 +96,8 @@ class Writer:
         }
         for key, each in zip(ids, units, strict=True):
             signature, version, read = known.get(key, (None, "", 0))
-            if signature != each.signature or version != __version__ or (deep and not read):
+            wanted = each.candidate.path in deep and (again or not read)
+            if signature != each.signature or version != __version__ or wanted:
                 yield each
 
     def write(self, rows: Rows) -> None:
@@ -139,6 +147,25 @@ class Writer:
         said = (text(store) + here, text(store) + chr(ord(here) + 1))
         self.connection.execute("DELETE FROM reference WHERE checkpoint IS NULL AND source >= ? AND source < ?", said)
         self._insert("reference", rows)
+
+    def take_over(self, other: str) -> int:
+        """Write all that another inventory holds, in place of what is known of the same; return its checkpoints."""
+        schema.open_inventory(other).close()
+        self.commit()
+        self.connection.execute("ATTACH ? AS other", (other,))
+        try:
+            both = self.connection.execute("SELECT id FROM checkpoint WHERE id IN (SELECT id FROM other.checkpoint)")
+            self._forget([key for (key,) in both.fetchall()])
+            for table, columns in schema.COLUMNS.items():
+                how = "REPLACE" if table in _REPLACE else "IGNORE"
+                names = ", ".join(columns)
+                self.connection.execute(f"INSERT OR {how} INTO {table} ({names}) SELECT {names} FROM other.{table}")
+            number: int = self._one("SELECT count(*) FROM other.checkpoint")
+            self.commit()
+        finally:
+            self.connection.rollback()
+            self.connection.execute("DETACH other")
+        return number
 
     def tidy(self) -> None:
         """Remove what nothing refers to any more."""

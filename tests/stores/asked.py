@@ -34,7 +34,7 @@ class Here:
         if self.poison & set(self.batches[-1]):
             self.done.append(Done(number, over=True, failure="it was poison"))
             return
-        self.done += [Done(number, (rows_of(each, self.known),)) for each in units]
+        self.done += [Done(number, (rows_of(each, self.known, deep=batch.deep),)) for each in units]
         self.done.append(Done(number, over=True))
 
     def completed(self, seconds):

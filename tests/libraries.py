@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 # what no module of tests imports by being collected, and what only marked tests import at all
-NEVER_COLLECTED = ("accelerate", "diffusers", "lightning", "moto", "peft", "selenium", "torchmetrics", "transformers")
+NEVER_COLLECTED = (
+    *("accelerate", "diffusers", "lightning", "moto", "peft", "ray", "selenium", "torchmetrics", "transformers"),
+)
 MARKED_ONLY = ("accelerate", "diffusers", "lightning", "peft", "transformers")
 
 real = pytest.mark.xdist_group("real")

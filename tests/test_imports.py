@@ -42,6 +42,7 @@ HEAVY = {
     "fsspec": {"remote"},
     "huggingface_hub": {"remote"},
     "zstandard": {"formats"},
+    "ray": {"stores"},
     "textual": {"tui"},
     "rich": {"trainer", "cli", "tui"},
 }

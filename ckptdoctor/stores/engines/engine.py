@@ -23,9 +23,11 @@ class Done:
 
 
 class Engine(Protocol):
-    """Examines batches. ``width`` is how many should be submitted before the first of them is done."""
+    """Examines batches."""
 
-    width: int
+    @property
+    def width(self) -> int:
+        """How many batches should be submitted before the first of them is done."""
 
     def submit(self, number: int, batch: Batch) -> None:
         """Have a batch examined, in which what is done is called by this number."""

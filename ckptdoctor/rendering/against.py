@@ -75,7 +75,7 @@ def _summary(fates: Sequence[Fate]) -> Iterator[str]:
 
 
 def _one(fate: Fate) -> str:
-    where = listed([_place(each) for each in fate.places], 4)
+    where = listed(list(dict.fromkeys([_place(each) for each in fate.places])), 4)
     said = [where, _changed(fate), _errors(fate.places) if fate.verdict in (Verdict.CAST, Verdict.QUANTISED) else ""]
     said.append(escape(fate.told))
     return f"{_short(fate.name)}   {'; '.join(filter(None, said))}"
@@ -106,7 +106,7 @@ def _changed(fate: Fate) -> str:
 def _joined(fate: Fate) -> list[str]:
     exports = {each.link.export for each in fate.places}
     if len(exports) == 1 and all(each.fused for each in fate.places):
-        return ["as a part of a fused tensor"]
+        return ["as a part of a fused tensor" if len(fate.places) == 1 else "as groups of rows of a fused tensor"]
     return ["split"] if any(each.split for each in fate.places) else []
 
 

@@ -337,6 +337,63 @@ def test_what_makes_no_sense_is_refused(source, tmp_path):
         ckptdoctor.verify(source, "a.seal.json", against=source)
 
 
+# ---- queries, keys and values group by group
+
+
+def in_groups(queries, keys, values, groups):
+    """As Megatron's ``tools/checkpoint/loader_llama_mistral.py`` fuses them: each group's queries, key and value."""
+    parts = [each.reshape(groups, each.shape[0] // groups, *each.shape[1:]) for each in (queries, keys, values)]
+    return np.concatenate(parts, axis=1).reshape(-1, *queries.shape[1:])
+
+
+def attention(groups, heads=8, size=16, width=64):
+    """Queries, keys and values apart and fused: (q, k, v) by leaf, and the fused one by leaf."""
+    rng = np.random.default_rng(5)
+    apart = {
+        leaf: [rng.standard_normal((count * size, *tail)).astype(np.float32) for count in (heads, groups, groups)]
+        for leaf, tail in (("weight", (width,)), ("bias", ()))
+    }
+    return apart, {leaf: in_groups(*each, groups) for leaf, each in apart.items()}
+
+
+@pytest.mark.parametrize(("groups", "name"), [(2, "linear_qkv"), (4, "linear_qkv"), (8, "query_key_value")])
+def test_projections_that_are_fused_group_by_group_are_accounted_for(groups, name, tmp_path):
+    """In both directions, as they are and rounded: in Megatron, and where each head has its own key and value."""
+    apart, fused = attention(groups)
+    one = {f"decoder.layers.0.self_attention.{name}.{leaf}": each for leaf, each in fused.items()}
+    three = {
+        f"model.layers.0.self_attn.{part}_proj.{leaf}": each
+        for leaf, every in apart.items()
+        for part, each in zip("qkv", every, strict=True)
+    }
+    whole, parts = stored(one, tmp_path / "one.safetensors"), stored(three, tmp_path / "three.safetensors")
+    for export, given in ((whole, parts), (parts, whole)):
+        assert verdicts(ckptdoctor.verify(export, against=given)) == {"same"}
+        assert ckptdoctor.verify(export, against=given).accounted
+    half = stored(one, tmp_path / "half.safetensors", torch.bfloat16)
+    report = ckptdoctor.verify(half, against=parts)
+    assert report.accounted and verdicts(report) == {"cast"}
+    shown = run_here("verify", half, "--against", parts, "--all", cwd=tmp_path).stdout.decode()
+    assert "as groups of rows of a fused tensor" in shown
+    swapped = fused["weight"].copy()
+    swapped[:16], swapped[16:32] = fused["weight"][16:32], fused["weight"][:16]
+    wrong = stored({**one, next(iter(one)): swapped}, tmp_path / "swapped.safetensors")
+    assert not ckptdoctor.verify(wrong, against=parts).accounted
+
+
+def test_megatron_takes_its_rows_in_no_other_order(tmp_path):
+    """All queries, all keys and all values, one after another, are not what it reads, and not accounted for."""
+    apart, _ = attention(2)
+    three = {
+        f"model.layers.0.self_attn.{part}_proj.weight": each for part, each in zip("qkv", apart["weight"], strict=True)
+    }
+    given = stored(three, tmp_path / "three.safetensors")
+    for name, accounted in (("linear_qkv", False), ("qkv_proj", True)):
+        made = {f"decoder.layers.0.self_attention.{name}.weight": np.concatenate(apart["weight"])}
+        report = ckptdoctor.verify(stored(made, tmp_path / f"{name}.safetensors"), against=given)
+        assert report.accounted is accounted
+
+
 # ---- exports and sources in several files
 
 

@@ -158,6 +158,15 @@ def test_the_newest_that_a_training_can_resume_from_stays() -> None:
     assert _stay(plan(store, Policy(last=1))) == [2, 4]
 
 
+def test_every_so_many_steps_one_stays() -> None:
+    """Those whose step is a multiple of the number; and what has no step is not counted, and stays."""
+    assert _stay(plan(_series(150, 200, 250, 300, 350), Policy(every=100))) == [200, 300, 350]
+    epochs = [Held(f"/s/run/e{at}", "/s/run", "e#", epoch=float(at)) for at in range(3)]
+    made = plan(epochs, Policy(every=1))
+    assert made.going == () and "no step that --keep-every could count" in made.verdicts[0].reasons[0]
+    assert [each.epoch for each in plan(epochs, Policy(last=1)).staying] == [2.0]
+
+
 def test_names_that_differ_in_more_than_numbers_do_not_replace_each_other() -> None:
     """The newest generator is no reason to let the discriminator go."""
     store = [

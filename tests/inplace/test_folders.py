@@ -439,7 +439,7 @@ def test_a_journal_of_a_stranger_is_about_weights_only(one):
     (one / "train.py").write_text("print(1)")
     (journal,) = one.glob(".*undo*")
     data = journal.read_bytes()
-    head = data.index(b"{")
+    head = data.index(b"\n") + 9  # behind the length
     length = int.from_bytes(data[head - 8 : head], "little")
     held = json.loads(data[head : head + length])
     held["files"][1]["name"] = "train.py"

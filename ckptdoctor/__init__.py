@@ -11,6 +11,9 @@
     ckptdoctor.seal("model.pt")                               # hashes next to it, for ckptdoctor.verify
     ckptdoctor.latest("runs/x", resumable=True)               # the newest checkpoint to resume from, or None
     ckptdoctor.audit("/data/runs", "store.db")                # every checkpoint of a store, in one database
+    ckptdoctor.prune("store.db", keep_last=3)                 # what of it may go
+    for each in ckptdoctor.watch("runs/x"):                   # each new checkpoint when it is complete
+        print(each.step, each.valid, each.moved)
     difference = ckptdoctor.diff("a.pt", "b.safetensors", values=True)   # what changed, and by how much
     contents = ckptdoctor.load("model.pt")                    # plain Python with CPU tensors; framework="np": arrays
     ckptdoctor.load_state_dict(net, "model.pt")               # under the names that net has, or why not
@@ -28,8 +31,8 @@ if TYPE_CHECKING:
     from ckptdoctor.api.looking import OpenCheckpoint, diff, explain, load_state_dict, open, report
     from ckptdoctor.api.repairing import convert, fix, graft, merge, salvage, undo
     from ckptdoctor.api.running import browse, train
-    from ckptdoctor.api.runs import audit, latest
-    from ckptdoctor.api.sealing import seal, verify
+    from ckptdoctor.api.runs import audit, latest, prune, watch
+    from ckptdoctor.api.sealing import rebuild, seal, verify
     from ckptdoctor.api.showing import Shown, show
     from ckptdoctor.checkpoint import Checkpoint, Tensor
     from ckptdoctor.checkpoint.expectation import Expected, Reference
@@ -55,10 +58,13 @@ if TYPE_CHECKING:
     from ckptdoctor.findings import FileReport, Finding, RepairReport, Report, SalvageReport, Severity
     from ckptdoctor.inplace.history import UndoReport
     from ckptdoctor.loading.load import load
+    from ckptdoctor.pruning.prune import Pruned
     from ckptdoctor.runs.latest import Latest
+    from ckptdoctor.sealing.parity.rebuild import RebuildReport
     from ckptdoctor.sealing.seal import SealReport
     from ckptdoctor.sealing.verify import VerifyReport
     from ckptdoctor.stores.audit import Audited
+    from ckptdoctor.watching.judging import Watched
 
 __version__: str
 
@@ -68,8 +74,8 @@ _MODULES = {
     "api.looking": ("OpenCheckpoint", "diff", "explain", "load_state_dict", "open", "report"),
     "api.repairing": ("convert", "fix", "graft", "merge", "salvage", "undo"),
     "api.running": ("browse", "train"),
-    "api.runs": ("audit", "latest"),
-    "api.sealing": ("seal", "verify"),
+    "api.runs": ("audit", "latest", "prune", "watch"),
+    "api.sealing": ("rebuild", "seal", "verify"),
     "api.showing": ("Shown", "show"),
     "checkpoint": ("Checkpoint", "Tensor"),
     "checkpoint.expectation": ("Expected", "Reference"),
@@ -85,10 +91,13 @@ _MODULES = {
     "findings": ("FileReport", "Finding", "RepairReport", "Report", "SalvageReport", "Severity"),
     "inplace.history": ("UndoReport",),
     "loading": ("load",),
+    "pruning.prune": ("Pruned",),
     "runs.latest": ("Latest",),
+    "sealing.parity.rebuild": ("RebuildReport",),
     "sealing.seal": ("SealReport",),
     "sealing.verify": ("VerifyReport",),
     "stores.audit": ("Audited",),
+    "watching.judging": ("Watched",),
 }
 _HOMES = {name: f"ckptdoctor.{module}" for module, names in _MODULES.items() for name in names}
 
@@ -111,6 +120,8 @@ __all__ = [
     "NotACheckpointError",
     "OpenCheckpoint",
     "Progress",
+    "Pruned",
+    "RebuildReport",
     "Reference",
     "RefusedError",
     "RepairReport",
@@ -127,6 +138,7 @@ __all__ = [
     "UnreadableError",
     "UsageError",
     "VerifyReport",
+    "Watched",
     "WriteError",
     "__version__",
     "audit",
@@ -143,6 +155,8 @@ __all__ = [
     "load_state_dict",
     "merge",
     "open",
+    "prune",
+    "rebuild",
     "report",
     "salvage",
     "seal",
@@ -150,6 +164,7 @@ __all__ = [
     "train",
     "undo",
     "verify",
+    "watch",
 ]
 
 

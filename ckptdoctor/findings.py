@@ -172,7 +172,7 @@ class Proof:
 
 @noun
 class InPlace:
-    """How a file was changed where it is.
+    """How a file, or all files of a folder together, were changed where they are.
 
     ``means`` is "clone" where the file system shares blocks and the file got its new contents in one step, or else
     "journal". ``written`` bytes went into the file, ``journal`` bytes into what undoes it. Of the storages ``left``

@@ -103,12 +103,17 @@ latest epochs --json
 latest epochs --resumable --verified
 audit epochs -o store.db --jobs 1
 audit epochs model.pt -o store.db --jobs 1 --format json
+report store.db -o store.html
+prune store.db --keep-last 1
+watch epochs --once --interval 0.1
+watch epochs --once --interval 0.1 --format json --fail-on invalid
 verify half.safetensors --against sick.pt
 seal shards --format openssf
 explain N401
 rules
 train --slurm --strategy ddp
 browse --help
+rebuild --help
 setup completion zsh
 """),
     Case(("explain", "--error", 'Missing key(s) in state_dict: "conv1.weight".')),

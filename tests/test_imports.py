@@ -28,10 +28,10 @@ ORDER = (
     *("loading", "values", "rules", "explaining", "target"),
     # one capability each
     *("account", "prove", "diagnose", "sealing", "repair", "examine", "fit"),
-    *("converting", "salvaging", "diffing", "against", "grafting", "look", "runs", "stores"),
+    *("converting", "salvaging", "diffing", "against", "grafting", "look", "runs", "stores", "pruning", "watching"),
     *("rendering", "trainer", "tui", "cli"),
     # the doors: what they open is imported inside functions, or when a name is asked for
-    *("api", "autoexplain", "run", "pytest_plugin", "__init__", "__main__"),
+    *("api", "integrations", "autoexplain", "run", "pytest_plugin", "__init__", "__main__"),
 )
 
 # only these may import these, and only inside functions
@@ -306,6 +306,7 @@ DOORS = {
     *("examine.file", "examine.files", "examine.targets", "fit.fit", "fit.state_dict"),
     *("salvaging.salvage", "diffing.diff", "diffing.request", "look.inspector"),
     *("trainer.config", "trainer.run", "cli.exit_status", "cli.main"),
+    *("integrations.transformers", "integrations.lightning", "integrations.ray"),
 }
 
 # The rooms whose tests list even what they see of their own room; "" are the files next to this one. Tests of all

@@ -28,7 +28,7 @@ OTHERWISE = {("graft", "from"): "donor", ("explain", "error"): "error"}
 PRINTING = {"format", "color", "help", "all", "json", "summary", "statistics", "fail_on", "q", "quiet"}
 COMMANDS = (
     *("check", "fix", "convert", "merge", "salvage", "graft", "report", "seal", "verify", "show", "browse", "train"),
-    *("diff", "explain", "latest", "audit", "undo"),
+    *("diff", "explain", "latest", "audit", "prune", "watch", "rebuild", "undo"),
 )
 DEFAULTS = {"keep_ties"}  # what a command does anyway
 

@@ -24,6 +24,7 @@ SAME, CAST, QUANTISED, DEQUANTISED = "same", "cast", "quantised", "dequantised"
 # distance from the source as a share of the distance of two levels, as the root of its mean square: rounding alone
 # gives 0.29; what lies beyond the last level adds to it, and scales that were fitted to some weights more than others
 _IN_A_BLOCK, _IN_ALL = 0.9, 0.6
+_FEW = 1024  # elements, which nearly always show whether numbers were rounded on the way
 _HALF_STEP_OF_SCALES = 2.0**-25  # of the smallest float16
 
 # what numbers may have been rounded to on the way, where the export could hold more
@@ -89,13 +90,17 @@ class Meter:
                 self._zero = self._source_zero = False
             return
         if self._export.packed:
-            self._measure(self._numbers(given), dequantized(held, self._export.packed)[0].reshape(-1))
-            self._unlike(self._numbers(given) != dequantized(held, self._export.packed)[0].reshape(-1), at)
+            numbers, made = self._numbers(given), dequantized(held, self._export.packed)[0].reshape(-1)
+            apart = self._measure(numbers, made)
+            self._apart += float(np.dot(apart, apart))
+            self._unlike(numbers != made, at)
             return
         numbers, dtype = self._numbers(given), self._source.dtype
         wrong: Array | None = None
         left = []
         for way in self._ways:
+            if way and _unequal(self._cast(numbers[:_FEW], dtype, way), held[:_FEW], self._export.dtype).any():
+                continue
             unequal = _unequal(self._cast(numbers, dtype, way), held, self._export.dtype)
             if not unequal.any():
                 left.append(way)
@@ -107,7 +112,9 @@ class Meter:
                 wrong = _unequal(self._cast(numbers, dtype, ""), held, self._export.dtype)
             self._unlike(wrong, at)
         if not self._exact or self._ways != [""]:
-            self._measure(self._wide(numbers, dtype), widened(held, self._export.dtype), sizes=not self._ways)
+            given, wide = self._wide(numbers, dtype), widened(held, self._export.dtype)
+            apart = self._measure(given, wide, sizes=not self._ways)
+            self._apart += float(np.dot(apart, apart))
 
     def _numbers(self, given: Array) -> Array:
         if self._source.packed and given.dtype == np.uint8:
@@ -134,9 +141,10 @@ class Meter:
         self._differing += count
 
     def _measure(self, given: Array, held: Array, sizes: bool = True) -> Array:
-        """Add up distances; what is not finite on either side counts as infinite where the two are not alike.
+        """Return the distances, and add them up; their squares are added by who asks.
 
-        Without ``sizes``, what tells whether one is a multiple of the other is left out.
+        What is not finite on either side counts as infinite where the two are not alike. Without ``sizes``, what tells
+        whether one is a multiple of the other is left out.
         """
         wide = held.astype(given.dtype, copy=False)
         apart = wide - given
@@ -147,7 +155,6 @@ class Meter:
             largest = float(np.nan_to_num(apart, nan=inf, posinf=inf).max(initial=0))
         self._largest = max(self._largest, largest)
         self._sum += float(np.add.reduce(apart))  # in pairs, so that float32 is exact enough
-        self._apart += float(np.dot(apart, apart))
         square = float(np.dot(given, given))
         self._squares += square
         if not sizes:
@@ -169,8 +176,9 @@ class Meter:
         wide = self._wide(self._numbers(given), self._source.dtype).astype(np.float32, copy=False)
         apart = self._measure(wide, made.reshape(-1))
         steps = steps + np.float32(max(1.0, REACH[self._export.packed]) * _HALF_STEP_OF_SCALES)
-        groups = apart.reshape(steps.size, -1)
-        of_groups = np.einsum("ij,ij->i", groups, groups).reshape(steps.shape)
+        squares = np.multiply(apart, apart, out=apart).reshape(steps.size, -1)
+        of_groups = (squares @ np.ones(squares.shape[1], np.float32)).reshape(steps.shape)
+        self._apart += float(np.add.reduce(of_groups, axis=None))
         of_groups /= steps * steps
         of_blocks = of_groups.sum(axis=1)
         self._steps += float(np.add.reduce(of_blocks, dtype=np.float64))

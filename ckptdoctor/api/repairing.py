@@ -59,7 +59,7 @@ def fix(
     Each argument does what the option of ``ckptdoctor fix`` with its name does; with none, the safe fixes of all
     findings are applied. ``drop``, ``keep``, ``strip_prefix`` and ``rename`` ("REGEX=REPL") take one text or several.
     A target, of which ``model`` may be a torch.nn.Module, implies ``auto``. ``diff`` writes nothing. ``in_place``
-    changes the file itself, which ``undo`` restores.
+    changes the file itself, or all shards of a folder and their index together, which ``undo`` restores.
     Raises UsageError, UnreadableError, NotACheckpointError, DamagedError, RefusedError, UnprovenError or WriteError.
 
     >>> import ckptdoctor
@@ -249,7 +249,7 @@ def graft(
 
 @from_python
 def undo(path: Path, *, list: bool = False) -> UndoReport | tuple[Entry, ...]:
-    """Restore a file that ``fix(in_place=True)`` changed: each call undoes one change, an interrupted one first.
+    """Restore a file or folder that ``fix(in_place=True)`` changed: a change each call, an interrupted one first.
 
     ``UndoReport.journal`` is the change that was undone, None where there was none. ``list`` returns the changes that
     can be undone, the latest first, and changes nothing.

@@ -1,16 +1,18 @@
-"""What concerns runs and stores of them, from Python: ``latest`` and ``audit``, as the commands do."""
+"""What concerns runs and stores, from Python: ``latest``, ``audit``, ``prune`` and ``watch``, as the commands do."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ckptdoctor.api.arguments import Listener, Path, from_python, told
 from ckptdoctor.runs.latest import Latest
 
 if TYPE_CHECKING:  # a search for the latest needs no database
+    from ckptdoctor.pruning.prune import Pruned
     from ckptdoctor.stores.audit import Audited
+    from ckptdoctor.watching.judging import Watched
 
 
 @from_python
@@ -66,3 +68,76 @@ def audit(
         if merge:
             return put_together(names, os.fspath(output))
         return audit(AuditRequest(names, os.fspath(output), engine, jobs, shard, deep or ""))
+
+
+@from_python
+def prune(
+    inventory: Path | None = None,
+    *,
+    keep_last: int = 0,
+    keep_every: int = 0,
+    keep_best: bool = False,
+    metric: str = "",
+    broken: bool = False,
+    apply: bool = False,
+    restore: Path | None = None,
+    progress: Listener | None = None,
+) -> Pruned:
+    """Return what of the stores of an inventory may go; with ``apply`` it is moved into a trash folder.
+
+    ``plan.going`` and ``plan.verdicts`` say what and why; ``restore`` is a trash folder that is brought back instead.
+    Raises UsageError where nothing says what is to stay, RefusedError for an inventory that is not complete, and
+    UnreadableError.
+
+    >>> import ckptdoctor, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = ckptdoctor.audit("sample_ckpts/healthy/state_dict.pt", f"{folder}/store.db", jobs=1)
+    ...     ckptdoctor.prune(f"{folder}/store.db", keep_last=1).plan.going
+    ()
+    """
+    from time import time
+
+    from ckptdoctor.errors import UsageError
+    from ckptdoctor.pruning.inventory import holdings
+    from ckptdoctor.pruning.plan import Policy, plan
+    from ckptdoctor.pruning.prune import Pruned, carry_out
+    from ckptdoctor.pruning.trash import restored
+
+    if (inventory is None) == (restore is None):
+        raise UsageError("Name the inventory that ckptdoctor audit wrote, or a trash folder with --restore.")
+    if restore is not None:
+        return Pruned(restored=tuple(restored(os.fspath(restore))))
+    assert inventory is not None
+    found = holdings(os.fspath(inventory), time())
+    made = plan(found.checkpoints, Policy(keep_last, keep_every, keep_best, metric, broken), found.pins)
+    with told(progress):
+        return Pruned(made, tuple(carry_out(found, made)) if apply else ())
+
+
+@from_python
+def watch(
+    run: Path,
+    *,
+    once: bool = False,
+    until: int | None = None,
+    timeout: float | None = None,
+    pid: int | None = None,
+    fail_on: str = "never",
+    headers_only: bool = False,
+    interval: float | None = None,
+) -> Iterator[Watched]:
+    """Yield each new checkpoint of a run when it is complete, with what was proven and how far its weights moved.
+
+    ``once`` yields what is there now. It ends after a checkpoint of the step ``until`` or later, after ``timeout``
+    seconds without a new one, when the process ``pid`` has ended, or with the first checkpoint that is "invalid" or
+    "unresumable" (``fail_on``). Every byte is read, except with ``headers_only``.
+    Raises UnreadableError where the run cannot be listed, UsageError where the folder holds several runs.
+
+    >>> import ckptdoctor
+    >>> [each.levels[0].value for each in ckptdoctor.watch("sample_ckpts/healthy/state_dict.pt", once=True, interval=0)]
+    ['V0']
+    """
+    from ckptdoctor.watching.watch import Watcher, WatchRequest
+
+    watcher = Watcher(WatchRequest(os.fspath(run), interval, once, until, timeout, pid, fail_on, headers_only))
+    return watcher.checkpoints()

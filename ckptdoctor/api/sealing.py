@@ -1,4 +1,4 @@
-"""What proves bytes later, from Python: ``seal`` and ``verify``, as the commands do."""
+"""What proves bytes later, from Python: ``seal``, ``verify`` and ``rebuild``, as the commands do."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, overload
 from ckptdoctor.against.request import Request
 from ckptdoctor.api.arguments import Listener, Path, Words, from_python, optional, several, told
 from ckptdoctor.errors import UsageError
+from ckptdoctor.sealing.parity.rebuild import RebuildReport
 from ckptdoctor.sealing.seal import SealReport
 from ckptdoctor.sealing.verify import VerifyReport
 
@@ -21,13 +22,15 @@ def seal(
     output: Path | None = None,
     *,
     format: Literal["ckptdoctor", "openssf"] = "ckptdoctor",
+    parity: str | None = None,
     force: bool = False,
     progress: Listener | None = None,
 ) -> SealReport:
     """Write the hashes of a file or folder next to it (None: ``PATH.seal.json``, or in a folder).
 
-    ``format`` "openssf" writes the manifest that OpenSSF model signing signs instead.
-    Raises UsageError, UnreadableError or WriteError.
+    ``format`` "openssf" writes the manifest that OpenSSF model signing signs instead. ``parity`` ("1%") also writes
+    ``PATH.parity`` next to each file, from which ``rebuild`` makes lost blocks again.
+    Raises UsageError, UnreadableError, MissingPackageError or WriteError.
 
     >>> import ckptdoctor, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -35,10 +38,45 @@ def seal(
     ...     ckptdoctor.verify("sample_ckpts/healthy/state_dict.pt", seal=made.output).as_sealed
     True
     """
+    from ckptdoctor.sealing.parity.layout import percent_of
     from ckptdoctor.sealing.seal import seal
 
+    share = None if parity is None else percent_of(parity)
     with told(progress):
-        return seal(os.fspath(path), optional(output), form=format, force=force)
+        return seal(os.fspath(path), optional(output), form=format, force=force, parity=share)
+
+
+@from_python
+def rebuild(
+    path: Path,
+    output: Path | None = None,
+    *,
+    parity: Path | None = None,
+    diff: bool = False,
+    force: bool = False,
+    progress: Listener | None = None,
+) -> RebuildReport:
+    """Make lost blocks of a file again from its parity (None: ``PATH.parity``), into a new file.
+
+    ``output`` None is next to it (``name.rebuilt.ext``); it has the SHA-256 that was sealed before it gets its name.
+    ``RebuildReport.losses`` says what is lost; ``changes`` is False where that is nothing. ``diff`` writes nothing.
+    Raises UsageError, UnreadableError, DamagedError for a parity file that is not intact, RefusedError where more is
+    lost than it can rebuild, MissingPackageError or WriteError; then nothing has changed.
+
+    >>> import ckptdoctor, shutil, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = shutil.copy("sample_ckpts/healthy/state_dict.pt", folder)
+    ...     sealed = ckptdoctor.seal(path, parity="20%")
+    ...     with open(path, "r+b") as file:
+    ...         wiped = file.write(bytes(1000))
+    ...     rebuilt = ckptdoctor.rebuild(path)
+    ...     len(rebuilt.losses.lost), rebuilt.digest == sealed.seal.files[0].digest
+    (1, True)
+    """
+    from ckptdoctor.sealing.parity.rebuild import rebuild
+
+    with told(progress):
+        return rebuild(os.fspath(path), optional(parity), optional(output), force=force, dry=diff)
 
 
 @overload

@@ -15,6 +15,13 @@ from ckptdoctor.noun import noun
 
 Array = np.ndarray[Any, Any]
 
+# Each piece of numbers that is computed with needs arrays of its own. glibc returns what is free at the end of its
+# memory to the system once that is twice the largest block that was ever freed (M_MMAP_THRESHOLD in mallopt(3)), and
+# the system clears each page again for the next piece, which may take as long as all the rest. One block of this size,
+# freed at once and never touched, has it keep as much.
+_KEPT = 8 << 20
+np.empty(_KEPT, np.uint8)
+
 # integers, and what float32 holds of them exactly
 NARROW_INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "bool"})
 HALVES = frozenset({"bfloat16", "float16"})
@@ -70,10 +77,9 @@ def widened(values: Array, dtype: str) -> Array:
     """
     if dtype in ("float32", "float64"):
         return values
-    if dtype == "bfloat16":  # the upper half of a float32
-        return (values.astype(np.uint32) << 16).view(np.float32)
-    if dtype == "float16":
-        return np.take(_every_float16(), values)
+    if dtype in HALVES:
+        made: Array = widened_into(values.reshape(-1), dtype, np.empty(values.size, np.float32))
+        return made.reshape(values.shape)
     if dtype.startswith("float8"):
         return np.take(every_float8(dtype), values)
     return values.astype(np.float32 if dtype in NARROW_INTEGERS else np.float64)
@@ -87,7 +93,7 @@ def widened_into(values: Array, dtype: str, out: Array, *, finite: bool = False)
     if dtype in ("float32", "float64"):
         return values
     out = out[: values.size]
-    if dtype == "bfloat16":
+    if dtype == "bfloat16":  # the upper half of a float32
         bits = out.view(np.uint32)
         np.copyto(bits, values)
         bits <<= 16

@@ -13,7 +13,8 @@ class ExitStatus(IntEnum):
 
     FINDINGS = 1
     """Findings at or above ``--fail-on``; for ``fix``: something was refused or is still wrong; for
-    ``show --filter``: no tensor matches; for ``latest``: there is no valid checkpoint."""
+    ``show --filter``: no tensor matches; for ``latest``: there is no valid checkpoint; for ``watch``: ``--timeout`` has
+    passed, or ``--until`` was not reached."""
 
     TROUBLE = 2
     """Invalid usage, a path that cannot be read or examined, or a bug in ckptdoctor itself."""

@@ -61,7 +61,7 @@ _GROUPS = {
 @click.option(
     "--in-place",
     is_flag=True,
-    help="Change the file itself, without copying it; ckptdoctor undo PATH restores it.",
+    help="Change the file itself, or a folder's shards and index, without copying; ckptdoctor undo PATH restores it.",
 )
 @click.option("--strip-module", is_flag=True, help='Strip prefixes that training wrappers add: "module." and others.')
 @click.option("--strip-prefix", "strip_prefixes", multiple=True, metavar="P", help="Strip this prefix from keys.")

@@ -137,6 +137,7 @@ _GROUPS = {
         "fix": "ckptdoctor.cli.fix",
         "salvage": "ckptdoctor.cli.salvage",
         "graft": "ckptdoctor.cli.graft",
+        "rebuild": "ckptdoctor.cli.rebuild",
         "undo": "ckptdoctor.cli.undo",
     },
     "Change": {
@@ -147,7 +148,9 @@ _GROUPS = {
         "seal": "ckptdoctor.cli.seal",
         "verify": "ckptdoctor.cli.verify",
         "latest": "ckptdoctor.cli.latest",
+        "prune": "ckptdoctor.cli.prune",
         "audit": "ckptdoctor.cli.audit",
+        "watch": "ckptdoctor.cli.watch",
     },
     "Practise": {"train": "ckptdoctor.cli.train"},
     "Set up": {"setup": "ckptdoctor.cli.setup"},

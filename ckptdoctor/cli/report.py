@@ -13,8 +13,10 @@ from ckptdoctor.cli.options import WithModel, files, quiet, reference_options
 from ckptdoctor.cli.progress import drawn
 from ckptdoctor.diagnose.selection import of_project
 from ckptdoctor.diagnose.settings import Settings
-from ckptdoctor.rendering.gathering import write_report
+from ckptdoctor.errors import UsageError
+from ckptdoctor.rendering.gathering import require_room, write_page, write_report
 from ckptdoctor.rendering.numbers import size
+from ckptdoctor.stores.overview import is_inventory
 
 _EXAMPLES = (
     ("A page about one checkpoint", "ckptdoctor report model.pt -o page.html"),
@@ -47,14 +49,33 @@ def command(
     The page shows the contents and the findings, each with the command that fixes it; sizes by module, distributions
     of values, norms by depth, and every tensor. With OTHER, it shows how that checkpoint differs. Every byte is read
     unless --headers-only is given. Nothing in the files is ever run (--model imports your own code), and the page
-    loads nothing from the network.
+    loads nothing from the network. Of what ckptdoctor audit wrote, the page shows the stores: what is broken, space,
+    duplicates, and the newest valid checkpoint of each run.
 
     Exit status: 0 written, 2 invalid usage, an unreadable path, or a page that cannot be written.
     """
     with drawn("Interrupted: no page was written.") as bar:
-        length = write_report(path, other, output, _settings(headers_only, root, target), bar.hear, force=force)
+        if is_inventory(path):
+            length = _of_stores(path, other, output, target, force=force)
+        else:
+            length = write_report(path, other, output, _settings(headers_only, root, target), bar.hear, force=force)
     narrate(f"wrote {output}, {size(length)}")
     return ExitStatus.CLEAN
+
+
+def _of_stores(path: str, other: str | None, output: str, target: dict[str, Any], *, force: bool) -> int:
+    """Write the page about an inventory, and return its length."""
+    from ckptdoctor import __version__
+    from ckptdoctor.rendering.html.page import KIND
+    from ckptdoctor.rendering.html.store import render
+    from ckptdoctor.stores.overview import overview
+
+    if other is not None or any(each is not None for each in target.values()):
+        raise UsageError(f"{path} is an inventory of stores: its page takes no other checkpoint and no target.")
+    require_room(output, KIND, force=force)
+    page = render(overview(path), __version__)
+    write_page(page, output, KIND, force=force)
+    return len(page)
 
 
 def _settings(headers_only: bool, root: str | None, target: dict[str, Any]) -> Settings:

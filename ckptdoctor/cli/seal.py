@@ -12,7 +12,7 @@ from ckptdoctor.cli.progress import NOTHING_WRITTEN, drawn
 
 _EXAMPLES = (
     ("A file, before it is copied or published", "ckptdoctor seal model.pt"),
-    ("A folder as one", "ckptdoctor seal checkpoint/"),
+    ("A folder as one, with 1 % of parity to rebuild lost blocks from", "ckptdoctor seal checkpoint/ --parity 1%"),
     ("The manifest that OpenSSF model signing signs", "ckptdoctor seal checkpoint/ --format openssf"),
 )
 
@@ -26,7 +26,12 @@ _EXAMPLES = (
     shell_complete=files,
     help="The seal to write.  [default: PATH.seal.json, or ckptdoctor.seal.json in a folder]",
 )
-@click.option("--force", is_flag=True, help="Replace an existing seal.")
+@click.option(
+    "--parity",
+    metavar="PERCENT",
+    help="Also write PATH.parity, of that share of the file: ckptdoctor rebuild makes lost blocks again from it.",
+)
+@click.option("--force", is_flag=True, help="Replace an existing seal, and its parity.")
 @click.option(
     "--format",
     "style",
@@ -37,20 +42,26 @@ _EXAMPLES = (
 )
 @quiet
 @color
-def command(path: str, output: str | None, force: bool, style: str, color: str) -> ExitStatus:
+def command(path: str, output: str | None, parity: str | None, force: bool, style: str, color: str) -> ExitStatus:
     """Write the hashes of a checkpoint next to it.
 
     One read makes the SHA-256 of each file, of each tensor, and of each MiB of a tensor. They prove later that bytes
     are as they were, and name the tensors that are not; they do not show that the bytes were good. A folder is sealed
     as a whole, without .git and .cache. ckptdoctor verify compares it with the seal, and so does check --deep.
 
+    With --parity, from 0.5% to 100%, a second read makes a parity file next to each file. From it ckptdoctor rebuild
+    makes blocks again that are damaged or cut off later, up to the bound that is printed. It takes the package zfec:
+    pip install 'ckptdoctor[parity]'.
+
     Exit status: 0 sealed, 2 invalid usage, an unreadable path, or a seal that cannot be written.
     """
     from ckptdoctor.rendering import seal as shown
+    from ckptdoctor.sealing.parity.layout import percent_of
     from ckptdoctor.sealing.seal import seal
 
+    share = None if parity is None else percent_of(parity)
     with drawn(NOTHING_WRITTEN):
-        report = seal(path, output, form="openssf" if style == "openssf" else "ckptdoctor", force=force)
+        report = seal(path, output, form="openssf" if style == "openssf" else "ckptdoctor", force=force, parity=share)
     if style == "json":
         from ckptdoctor import __version__
 

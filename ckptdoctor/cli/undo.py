@@ -25,7 +25,8 @@ def command(path: str, listing: bool, style: str, color: str) -> ExitStatus:
     """Restore a checkpoint that was fixed in place, byte for byte.
 
     The last change is undone, and each further call undoes the one before. A change that was interrupted, by a crash or
-    a power failure, is always undone first. Nothing is restored unless the file is exactly what the change left.
+    a power failure, is always undone first. Nothing is restored unless the file is exactly what the change left. A
+    folder of shards is restored as a whole.
 
     Exit status: 0 restored, or nothing to undo; 1 refused; 2 invalid usage or an unreadable path.
     """

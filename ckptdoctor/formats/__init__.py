@@ -362,7 +362,11 @@ def write_in_place(wanted: Wanted, source: Source, block: int | None) -> Recipe:
         from ckptdoctor.formats.safetensors import in_place as safetensors_in_place
 
         return safetensors_in_place.write_in_place(wanted, source, block)
-    raise NotInPlaceError("only PyTorch .pt (zip) and safetensors files can be")
+    if wanted.original.format == "torch legacy":
+        from ckptdoctor.formats.torch.legacy import in_place as legacy_in_place
+
+        return legacy_in_place.write_in_place(wanted, source, block)
+    raise NotInPlaceError("only PyTorch files (zip and legacy) and safetensors files can be")
 
 
 def _require_local(source: Source) -> None:

@@ -37,6 +37,8 @@ def refusal(checkpoint: Checkpoint, command: str | None = None) -> RefusedError:
     kind = "a folder of several files" if len(files) > 1 else f"a folder ({format_name(checkpoint.format)})"
     if command is not None:
         told = f"{path} is {kind}, which is not repaired in place. This writes a repaired one:"
+        if checkpoint.format == "sharded Hugging Face checkpoint":
+            told = f"{path} is {kind}. --in-place changes its files themselves; this writes a repaired one:"
         return RefusedError(f"{told}\n  {command}")
     return RefusedError(
         f"{path} is {kind}, which is not repaired in place. Make one file from it first: ckptdoctor convert "

@@ -26,7 +26,7 @@ from ckptdoctor.remote.addresses import shown
 from ckptdoctor.remote.downloading import command
 from ckptdoctor.remote.source import RemoteSource
 from ckptdoctor.wording import format_name
-from ckptdoctor.writing.system import write_at
+from ckptdoctor.writing.system import put
 
 _REQUEST = 8 << 20  # bytes that are fetched at once
 _GAP = 16 << 10  # bytes between two ranges that cost less than another request
@@ -90,9 +90,7 @@ class FetchedSource:
 
     def _keep(self, offset: int, data: bytes) -> None:
         with _room():
-            done = 0
-            while done < len(data):
-                done += write_at(self._handle, memoryview(data)[done:], offset + done)
+            put(self._handle, data, offset)
         self._kept = _merged([*self._kept, (offset, offset + len(data))])
 
     def _held(self, offset: int, length: int) -> bytes:

@@ -74,14 +74,11 @@ def in_place(recipe: Recipe, name: str, size: int, read: Callable[[int, int], by
     for segment in recipe.segments:
         placed.append((at, segment))
         at += segment.length
-    own = [(each, start) for start, each in placed if isinstance(each, Copy) and each.file in (None, recipe.source)]
-    longest = max([(each.length, start - each.offset) for each, start in own], default=(0, 0))
-    inserted = max(longest[1], 0)
     writes: list[Write] = []
     total = 0
     for start, segment in placed:
         copied = segment if isinstance(segment, Copy) and segment.file in (None, recipe.source) else None
-        if not segment.length or (copied is not None and start - copied.offset == inserted):
+        if not segment.length or (copied is not None and start - copied.offset == recipe.inserted):
             continue
         total += segment.length
         if total > MOST_WRITTEN:
@@ -96,6 +93,6 @@ def in_place(recipe: Recipe, name: str, size: int, read: Callable[[int, int], by
             writes[-1] = Write(writes[-1].at, writes[-1].data + data)
         else:
             writes.append(Write(start, data))
-    if size - (at - inserted) > MOST_WRITTEN:
+    if size - (at - recipe.inserted) > MOST_WRITTEN:
         raise NotInPlaceError(f"more than {MOST_WRITTEN >> 20} MB would be cut off, and kept to undo that")
-    return FileChange(name, size, at, inserted, tuple([each for each in writes if each.data]))
+    return FileChange(name, size, at, recipe.inserted, tuple([each for each in writes if each.data]))

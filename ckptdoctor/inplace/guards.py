@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import stat
+from collections.abc import Iterable, Iterator, Sequence
 
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.inplace.disk import Disk
@@ -19,22 +20,56 @@ _MOST_TOLD = 3
 
 
 def require_safe(path: str, *, force: bool = False) -> None:
-    """Raise RefusedError unless the file may be changed in place; ``force`` allows file systems that nobody tried."""
+    """Raise RefusedError unless the file or folder may be changed in place.
+
+    ``force`` allows file systems that nobody tried. Of a folder, the files that change are asked about apart.
+    """
     instead = "Write a new file: add -o OUT."
     if not LOCKS:
         raise RefusedError(f"{path} cannot be fixed in place on this system. {instead}")
+    if os.path.isdir(path):
+        instead = "Write a new folder: add -o OUT/."
+        if os.path.islink(path):
+            real = os.path.realpath(path)
+            raise RefusedError(f"{path} is a symbolic link to {real}. Name that folder: --in-place {shlex.quote(real)}")
+        if not os.access(path, os.W_OK):
+            raise RefusedError(f"{path} cannot be fixed in place: the folder is read-only. {instead}")
+    else:
+        real = os.path.realpath(path)
+        named = f"Name that file: --in-place {shlex.quote(real)}, or write a new one: add -o OUT."
+        _require_own(path, instead, named)
+        if not os.access(os.path.dirname(real), os.W_OK):
+            raise RefusedError(f"{path} cannot be fixed in place: the file or its folder is read-only. {instead}")
+    kind = file_system(path)
+    if kind not in TESTED and not force:
+        raise RefusedError(
+            f"{path} is on {kind or 'an unknown file system'}, where fixing in place was not tested. {instead} To do "
+            "it anyway: add --force."
+        )
+    if not os.path.isdir(path):
+        _require_unused([path], instead)
+
+
+def require_safe_files(folder: str, names: Iterable[str]) -> None:
+    """Raise RefusedError unless those of these files of a folder, which is safe, that are there may be changed."""
+    instead = "Write a new folder: add -o OUT/."
+    paths = [path for name in names if os.path.lexists(path := os.path.join(folder, name))]
+    for path in paths:
+        _require_own(path, instead, instead)
+        if os.lstat(path).st_dev != os.stat(folder).st_dev:
+            raise RefusedError(f"{path} is on another file system than its folder. {instead}")
+    _require_unused(paths, instead)
+
+
+def _require_own(path: str, instead: str, named: str) -> None:
+    """Raise RefusedError unless it is a regular file that this user alone has, under this name alone."""
     try:
         status = os.lstat(path)
     except OSError as error:
         raise RefusedError(f"{path} cannot be fixed in place: {system_says(error)}") from error
     if stat.S_ISLNK(status.st_mode):
         real = os.path.realpath(path)
-        raise RefusedError(
-            f"{path} is a symbolic link to {real}, which others may use. Name that file: --in-place {shlex.quote(real)}"
-            ", or write a new one: add -o OUT."
-        )
-    if stat.S_ISDIR(status.st_mode):
-        raise RefusedError(f"{path} is a folder, and only single files can be fixed in place. {instead}")
+        raise RefusedError(f"{path} is a symbolic link to {real}, which others may use. {named}")
     if not stat.S_ISREG(status.st_mode):
         raise RefusedError(f"{path} is not a regular file, so it cannot be fixed in place. {instead}")
     if status.st_nlink > 1:
@@ -48,19 +83,16 @@ def require_safe(path: str, *, force: bool = False) -> None:
         )
     if os.geteuid() not in (0, status.st_uid):
         raise RefusedError(f"{path} belongs to another user, so it cannot be fixed in place. {instead}")
-    if not os.access(path, os.W_OK) or not os.access(os.path.dirname(os.path.realpath(path)), os.W_OK):
+    if not os.access(path, os.W_OK):
         raise RefusedError(f"{path} cannot be fixed in place: the file or its folder is read-only. {instead}")
-    kind = file_system(path)
-    if kind not in TESTED and not force:
-        raise RefusedError(
-            f"{path} is on {kind or 'an unknown file system'}, where fixing in place was not tested. {instead} To do "
-            "it anyway: add --force."
-        )
-    users = opened_by(path)
+
+
+def _require_unused(paths: Sequence[str], instead: str) -> None:
+    users = opened_by(paths)
     if users:
-        raise RefusedError(
-            f"{path} is open in {', '.join(users[:_MOST_TOLD])}. Close it there first, or write a new file: add -o OUT."
-        )
+        path = users[0][0]
+        told = ", ".join([who for each, who in users if each == path][:_MOST_TOLD])
+        raise RefusedError(f"{path} is open in {told}. Close it there first, or {instead[0].lower()}{instead[1:]}")
 
 
 def file_system(path: str) -> str:
@@ -76,25 +108,27 @@ def file_system(path: str) -> str:
     return kind
 
 
-def opened_by(path: str) -> list[str]:
-    """Return the other processes that have the file open or mapped, as far as the system tells this user."""
-    real = os.path.realpath(path)
+def opened_by(paths: Sequence[str]) -> list[tuple[str, str]]:
+    """Return which of the files other processes have open or mapped, as far as the system tells this user."""
+    reals = {os.path.realpath(path): path for path in paths}
     found = []
     for name in _names("/proc"):
-        if name.isdigit() and int(name) != os.getpid() and _uses(name, real):
-            command = "".join(_lines(f"/proc/{name}/comm")).strip() or "a process"
-            found.append(f"{command} (process {name})")
+        if name.isdigit() and int(name) != os.getpid():
+            for path in sorted({reals[real] for real in _used(name) if real in reals}):
+                command = "".join(_lines(f"/proc/{name}/comm")).strip() or "a process"
+                found.append((path, f"{command} (process {name})"))
     return found
 
 
-def _uses(process: str, real: str) -> bool:
+def _used(process: str) -> Iterator[str]:
+    """Yield the files that a process has open or mapped."""
     for name in _names(f"/proc/{process}/fd"):
         try:
-            if os.readlink(f"/proc/{process}/fd/{name}") == real:
-                return True
+            yield os.readlink(f"/proc/{process}/fd/{name}")
         except OSError:  # closed meanwhile
             continue
-    return any(line.rstrip("\n").endswith(f" {real}") for line in _lines(f"/proc/{process}/maps"))
+    for line in _lines(f"/proc/{process}/maps"):
+        yield line.rstrip("\n").split(None, 5)[-1]
 
 
 def _names(folder: str) -> list[str]:

@@ -8,7 +8,15 @@ from ckptdoctor.checkpoint.missing import missing
 from ckptdoctor.errors import CkptDoctorError, RefusedError, UnreadableError, WriteError
 from ckptdoctor.inplace.disk import Disk
 from ckptdoctor.inplace.journal import Journal, load, store
-from ckptdoctor.inplace.names import hot_journal, interrupted, numbers, place, undo_command, undo_journal
+from ckptdoctor.inplace.names import (
+    changed_together,
+    hot_journal,
+    interrupted,
+    numbers,
+    place,
+    undo_command,
+    undo_journal,
+)
 from ckptdoctor.inplace.restoring import opened_file, require_complete, restore
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.wording import system_says
@@ -49,8 +57,14 @@ def undo(disk: Disk, path: str) -> UndoReport:
         if not was_hot:
             other = interrupted(path)
             if other is not None and other != path:
-                raise RefusedError(f"{path} belongs to a change that was interrupted. First: ckptdoctor undo {other}")
+                raise RefusedError(f"{path} belongs to a change that was interrupted. First: {undo_command(other)}")
             if not done:
+                together = changed_together(path) if place(path)[1] else None
+                if together is not None:
+                    raise RefusedError(
+                        f"{path} was fixed together with the other files of its folder, and that can only be undone "
+                        f"for all of them: {undo_command(together)}"
+                    )
                 return UndoReport(path, None, False, 0)
             last = undo_journal(path, done[-1])
             found = _complete(disk, folder, load(disk, last, path))

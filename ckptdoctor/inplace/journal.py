@@ -17,11 +17,12 @@ from typing import Any
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.inplace.change import SECTOR, FileChange
 from ckptdoctor.inplace.disk import Disk
-from ckptdoctor.inplace.names import place
+from ckptdoctor.inplace.names import LENGTH_BYTES, MAGIC, place
 from ckptdoctor.noun import noun
 
-_MAGIC = b"ckptdoctor undo journal 1\n"
 _DIGEST = 8
+# what a journal of a folder may be about: shards and their index. It may come from a stranger, with the folder
+_IN_FOLDERS = (".safetensors", ".bin", ".pt", ".pth", ".json")
 # unchanged bytes of a file that are looked at again before anything is restored
 _SAMPLES, _SAMPLED = 16, 4096
 
@@ -163,7 +164,7 @@ def encode(journal: Journal) -> bytes:
     }
     text = json.dumps(said).encode()
     old = b"".join([kept.old for each in journal.files for kept in each.kept])
-    body = _MAGIC + len(text).to_bytes(8, "little") + text + old
+    body = MAGIC + len(text).to_bytes(LENGTH_BYTES, "little") + text + old
     return body + sha256(body).digest()
 
 
@@ -188,10 +189,10 @@ def decode(data: bytes, path: str) -> Journal:
     """
     body, checksum = data[:-32], data[-32:]
     damaged = DamagedError(f"{path} is damaged, so nothing is restored from it. Restore the checkpoint from a copy.")
-    if not data.startswith(_MAGIC) or sha256(body).digest() != checksum:
+    if not data.startswith(MAGIC) or sha256(body).digest() != checksum:
         raise damaged
-    start = len(_MAGIC) + 8
-    stop = start + int.from_bytes(body[len(_MAGIC) : start], "little")
+    start = len(MAGIC) + LENGTH_BYTES
+    stop = start + int.from_bytes(body[len(MAGIC) : start], "little")
     try:
         said = json.loads(body[start:stop])
         files = []
@@ -255,8 +256,9 @@ def load(disk: Disk, path: str, owner: str) -> Journal:
     finally:
         disk.close(fd)
     name = os.path.basename(os.path.realpath(owner))
-    if place(owner)[1] and any(each.name != name for each in journal.files):
-        raise DamagedError(f"{path} is not about {name}, so nothing is restored from it. Delete it.")
+    for each in journal.files:
+        if not each.name.endswith(_IN_FOLDERS) if not place(owner)[1] else each.name != name:
+            raise DamagedError(f"{path} is not about {name}, so nothing is restored from it. Delete it.")
     return journal
 
 

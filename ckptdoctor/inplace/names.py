@@ -15,6 +15,12 @@ _HOT, _UNDO = "ckptdoctor-hot", "ckptdoctor-undo"
 _LONGEST = 200  # bytes of a name: file systems allow 255, and the rest of the journal's name needs some
 _NUMBERED = regex(rf"(.*)\.{_UNDO}-(\d{{4,}})")
 _HOT_NAME = regex(rf"\.(?:.+\.)?{_HOT}")
+_JOURNAL = regex(rf"\.(?:.+\.)?(?:{_HOT}|{_UNDO}-\d{{4,}})")
+
+# how a journal begins; behind it are the length of a JSON text, in eight bytes, and the text
+MAGIC = b"ckptdoctor undo journal 1\n"
+LENGTH_BYTES = 8
+_MOST_TEXT = 1 << 30
 
 
 def place(path: str) -> tuple[str, str]:
@@ -46,6 +52,11 @@ def numbers(path: str, names: list[str]) -> list[int]:
     return sorted([int(match[2]) for match in found if match[1] == stem])
 
 
+def is_journal(name: str) -> bool:
+    """Return whether a file that is called so is a journal, which never belongs to the checkpoint next to it."""
+    return _JOURNAL.fullmatch(name) is not None
+
+
 def interrupted(path: str) -> str | None:
     """Return the file or folder whose change was interrupted, if what is at ``path`` is part of it; else None."""
     if os.path.exists(hot_journal(path)):
@@ -53,10 +64,31 @@ def interrupted(path: str) -> str | None:
     if os.path.isdir(path):
         hot = next((name for name in _listed(path) if _HOT_NAME.fullmatch(name)), None)
         return None if hot is None else os.path.join(path, hot[1 : -len(_HOT) - 1])
-    folder = os.path.dirname(path)
-    return (
-        (folder or ".") if os.path.exists(os.path.join(os.path.dirname(os.path.realpath(path)), f".{_HOT}")) else None
-    )
+    real = os.path.realpath(path)
+    hot = os.path.join(os.path.dirname(real), f".{_HOT}")
+    return (os.path.dirname(path) or ".") if os.path.exists(hot) and _is_about(hot, os.path.basename(real)) else None
+
+
+def changed_together(path: str) -> str | None:
+    """Return the folder of a file if a change of that folder which can be taken back was about the file, too."""
+    folder, name = os.path.split(os.path.realpath(path))
+    numbered = [undo_journal(folder, number) for number in numbers(folder, _listed(folder))]
+    return (os.path.dirname(path) or ".") if any(_is_about(each, name) for each in numbered) else None
+
+
+def _is_about(journal: str, name: str) -> bool:
+    """Return whether a journal names the file; one that cannot be read may be about any."""
+    import json  # hardly any file has a journal next to it
+
+    try:
+        with open(journal, "rb") as file:
+            if file.read(len(MAGIC)) != MAGIC:
+                return True
+            length = int.from_bytes(file.read(LENGTH_BYTES), "little")
+            said = json.loads(file.read(min(length, _MOST_TEXT)))
+        return any(each["name"] == name for each in said["files"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return True
 
 
 def _listed(folder: str) -> list[str]:

@@ -285,6 +285,9 @@ def next_step(report: RepairReport) -> str:
         return " ".join(["ckptdoctor convert", quote(path), *map(quote, after.options)])
     if after.loader is Loader.FIX:
         return " ".join(["ckptdoctor fix", quote(path), *map(escape, after.options)])
+    if report.in_place is not None and os.path.isdir(path) and not report.blocked:
+        config = "" if os.path.exists(os.path.join(path, "config.json")) else ", with its config.json there"
+        return f"AutoModel.from_pretrained({_literal(os.path.join(path, ''))}){config}"
     call = _CALLS.get(after.loader)
     if call is None:
         return ""

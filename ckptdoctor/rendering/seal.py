@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
+from ckptdoctor.rendering import parity
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.json import SCHEMA, dump
 from ckptdoctor.rendering.numbers import size
@@ -34,6 +35,7 @@ def _sealed(report: SealReport, paint: Paint) -> Iterator[str]:
         yield f"note · {escape(name or report.path)}: its tensors cannot be distinguished. {escape(reason)}"
     if len(report.unnamed) > _LISTED:
         yield beyond(len(report.unnamed) - _LISTED, "file", before="note · ")
+    yield from parity.kept(report.parity)
     yield f"{paint.strong('wrote')} {escape(report.output)} in {report.seconds:.2f} s"
     if report.output.endswith((SUFFIX, IN_FOLDER)):
         yield f"next · {paint.accent(f'ckptdoctor verify {shlex.quote(report.path)}')}"
@@ -52,6 +54,16 @@ def sealed_json(report: SealReport, version: str) -> str:
             "path": report.path,
             "output": report.output,
             "files": files,
+            "parity": [
+                {
+                    "path": path,
+                    "size": nbytes,
+                    "block": layout.block,
+                    "blocks": layout.parities,
+                    "longest_run": layout.run,
+                }
+                for path, nbytes, layout in report.parity
+            ],
             "unnamed": [{"name": name, "reason": reason} for name, reason in report.unnamed],
         }
     )
@@ -70,6 +82,7 @@ def _verified(report: VerifyReport, paint: Paint) -> Iterator[str]:
         yield " · ".join([escape(report.path), paint.strong("as sealed"), *what, plural(tensors, "tensor"), read])
         if report.asked:
             yield "Nothing else was read."
+        yield from _parities(report, paint)
         return
     changed = sum(len(each.changed) for each in report.files)
     yield " · ".join([escape(report.path), paint.strong("not as sealed"), _share(changed, tensors), read])
@@ -80,6 +93,14 @@ def _verified(report: VerifyReport, paint: Paint) -> Iterator[str]:
         yield beyond(len(lines) - _LISTED, "line", before="  and ", after="; --format json lists them all")
     if report.asked:
         yield "Nothing else was read."
+    yield from _parities(report, paint)
+
+
+def _parities(report: VerifyReport, paint: Paint) -> Iterator[str]:
+    for file in report.files:
+        if file.parity is not None:
+            path = f"{report.path.rstrip('/')}/{file.name}" if len(report.files) > 1 else report.path
+            yield from parity.verdict(file.parity, path, paint)
 
 
 def _share(changed: int, tensors: int) -> str:
@@ -137,6 +158,7 @@ def _entry(file: FileVerdict) -> dict[str, object]:
         "changed": [_changed(each) for each in file.changed],
         "ranges": [list(each) for each in file.ranges],
         "outside_of_tensors": file.outside,
+        "parity": parity.verdict_json(file.parity),
     }
 
 

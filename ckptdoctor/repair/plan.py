@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from ckptdoctor import formats
 from ckptdoctor.account.account import require_accounted
@@ -34,7 +35,7 @@ from ckptdoctor.formats.suffixes import asked_for, unwrapped_path
 from ckptdoctor.formats.unrepairable import refusal
 from ckptdoctor.inplace.change import NotInPlaceError
 from ckptdoctor.inplace.disk import SystemDisk
-from ckptdoctor.inplace.guards import block_to_insert
+from ckptdoctor.inplace.guards import block_to_insert, require_safe_files
 from ckptdoctor.inplace.names import place
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.casts import values_fixes
@@ -48,6 +49,9 @@ from ckptdoctor.repair.witness import with_ties
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.registry import all_rules
 from ckptdoctor.writing import Recipe
+
+if TYPE_CHECKING:  # hardly any repair is one of a folder in place
+    from ckptdoctor.formats.folders.in_place import FileEdit
 
 # edits that leave tensors as they are, whatever their state makes of them
 _ONLY_NAMES = (Drop, Rename, RenameModules, Renumber, Reorder, SetSuffix, TakeRoot, Truncate, WriteIndex)
@@ -64,7 +68,7 @@ class Plan:
     so many ``seconds``: a cast is measured first. ``next`` is what to do with the original where there is nothing to
     repair. ``converts`` is the container that the output's name asks for, where the original's is another: what is
     wanted is written in that one. ``file`` is where the original's bytes are: itself, what it was unpacked into, or a
-    folder.
+    folder, of which ``files`` are those that are changed in place.
     """
 
     request: FixRequest
@@ -78,6 +82,7 @@ class Plan:
     next: NextStep | None = None
     converts: str | None = None
     file: str = ""
+    files: tuple[FileEdit, ...] = ()
 
     @property
     def original(self) -> Checkpoint:
@@ -139,8 +144,9 @@ def plan(request: FixRequest) -> Plan:
             flat = all(len(each.path) == 1 for each in wanted.contents.tensors)
             raise refusal(original, command_line(into_a_new_folder(request, flat)))
         recipe = after = None
+        files: tuple[FileEdit, ...] = ()
         if edits and request.in_place:
-            recipe = _in_place(wanted, source, request)
+            recipe, files = _in_place(wanted, source, request)
         elif edits and (converts is None or formats.is_written(original.format)):
             recipe = formats.write(wanted, source)
         if not edits:
@@ -160,6 +166,7 @@ def plan(request: FixRequest) -> Plan:
         next=after,
         converts=converts,
         file=source.file,
+        files=files,
     )
 
 
@@ -176,18 +183,31 @@ def _require_values(original: Checkpoint, edits: tuple[Edit, ...]) -> None:
         require_own_values(original)
 
 
-def _in_place(wanted: Wanted, source: Source, request: FixRequest) -> Recipe:
-    """Return how to change the file itself. Raises RefusedError, with the command that writes a new file instead."""
-    elsewhere = command_line(replace(request, in_place=False, output=output_path(request, None)))
+def _in_place(wanted: Wanted, source: Source, request: FixRequest) -> tuple[Recipe, tuple[FileEdit, ...]]:
+    """Return how to change the file itself, or the files of a folder.
+
+    Raises RefusedError, with the command that writes a new one instead.
+    """
+    disk, folder = SystemDisk(), place(request.path)[0]
+    elsewhere, new = replace(request, in_place=False, output=output_path(request, None)), "file"
     try:
         if isinstance(source, FolderSource):
-            raise NotInPlaceError("it is a folder, and only single files can be")
+            from ckptdoctor.formats.folders import in_place as shards
+            from ckptdoctor.formats.folders import sharded
+
+            flat = all(len(each.path) == 1 for each in wanted.contents.tensors)
+            elsewhere, new = replace(into_a_new_folder(request, flat), in_place=False), "folder" if flat else "file"
+            if wanted.original.format != sharded.NAME:
+                raise refusal(wanted.original, command_line(elsewhere))
+            require_safe_files(source.path, shards.files_in(source))
+            files = shards.write_in_place(wanted, source, block_to_insert(disk, folder))
+            return Recipe(source.path, (), beside=tuple([each.recipe for each in files])), files
         if os.path.realpath(source.file) != os.path.realpath(request.path):
             raise NotInPlaceError("it is packed in an archive")
-        return formats.write_in_place(wanted, source, block_to_insert(SystemDisk(), place(request.path)[0]))
+        return formats.write_in_place(wanted, source, block_to_insert(disk, folder)), ()
     except NotInPlaceError as error:
-        message = f"{request.path} cannot be fixed in place: {error.message}. Write a new file: {elsewhere}"
-        raise RefusedError(message) from error
+        message = f"{request.path} cannot be fixed in place: {error.message}. Write a new {new}: "
+        raise RefusedError(message + command_line(elsewhere)) from error
 
 
 def _output(request: FixRequest, draft: Draft, container: Container) -> str:

@@ -86,13 +86,14 @@ def replaces(plan: Plan) -> bool:
 def preview(plan: Plan) -> RepairReport:
     """Return what is said of a plan that has not been carried out."""
     models = [each for each in weights_among(plan.expected.state_dicts) if each.role is Role.MODEL]
+    recipes = [] if plan.recipe is None else [plan.recipe, *plan.recipe.beside]
     return RepairReport(
         path=plan.request.path,
         output=plan.output,
         format=plan.expected.format,
         steps=plan.steps,
-        size=plan.recipe.size if plan.recipe is not None else plan.original.size,
-        new_bytes=plan.recipe.new_bytes if plan.recipe is not None else 0,
+        size=sum([each.size for each in recipes]) if recipes else plan.original.size,
+        new_bytes=sum([each.new_bytes for each in recipes]),
         left=plan.left,
         weights=models[0].path if len(models) == 1 else None,
         replaces_original=replaces(plan),
@@ -156,9 +157,13 @@ def verify(path: str, plan: Plan) -> Proof:
 def proven(written: Checkpoint, container: Container, refusal: str, plan: Plan) -> Proof:
     """Compare what was read back with the plan. Raises WriteError, with the place, when it is not what was planned."""
     require_same(plan.expected, written)
-    _require_no_new_names(plan.original, written)
     assert plan.recipe is not None
-    proof = trace(plan.wanted, written, plan.recipe)
+    return judged(trace(plan.wanted, written, plan.recipe), written, container, refusal, plan)
+
+
+def judged(proof: Proof, written: Checkpoint, container: Container, refusal: str, plan: Plan) -> Proof:
+    """Return the proof with what rules find. Raises WriteError where that is what was to be repaired, or new names."""
+    _require_no_new_names(plan.original, written)
     findings = worst_first([*container_findings(container, concerned(container)), *_of_contents(written, plan)])
     _require_fixed(plan, findings)
     after = next_step(plan.output, written, findings, refusal)  # the name that it will have, not that of the moment

@@ -71,7 +71,7 @@ class Candidate:
 
     Those of one ``series`` are called alike. ``version`` is the number of Lightning's folder version_N around it.
     ``unfinished`` is why it is not a checkpoint yet, "" where its name does not say so. ``optimizers`` are files next
-    to it with the optimizer's state of the same step.
+    to it with the optimizer's state of the same step. ``size`` is that of a file in the listing of its folder.
     """
 
     path: str
@@ -83,6 +83,7 @@ class Candidate:
     version: int = 0
     unfinished: str = ""
     optimizers: tuple[str, ...] = ()
+    size: int = 0
 
 
 def candidates(run: str) -> tuple[Candidate, ...]:
@@ -109,6 +110,11 @@ def is_one(found: Iterable[Entry]) -> bool:
     """Return whether a folder with these names in it is a single checkpoint, whatever it is called."""
     names = {each.name for each in found}
     return any(map(_OWN.fullmatch, names)) and not any(map(_RUNS.fullmatch, names))
+
+
+def candidate_at(path: str) -> Candidate:
+    """Return what is at a path as a candidate, whatever its name. Raises UnreadableError for an address like that."""
+    return alone(path, folder=not is_file(path))
 
 
 def alone(path: str, *, folder: bool) -> Candidate:
@@ -204,6 +210,7 @@ def in_folder(found: list[Entry], prefix: str) -> list[Candidate]:
                 version=version,
                 unfinished=unfinished,
                 optimizers=beside,
+                size=each.size,
             )
         )
     return _tracked(found, made)

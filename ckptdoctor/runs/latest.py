@@ -14,7 +14,7 @@ from time import perf_counter
 from ckptdoctor.noun import noun
 from ckptdoctor.remote.addresses import shown
 from ckptdoctor.runs.grouping import Candidate, candidates
-from ckptdoctor.runs.step import Position, compared, disagree, of_name
+from ckptdoctor.runs.step import Position, compared, disagree
 from ckptdoctor.runs.validity import Examined, Level, examined, read_deeply, resumable
 
 
@@ -126,7 +126,7 @@ def _judged(
         if deep.trouble:
             return deep.trouble, (), (), ""
         unproven = deep.unproven
-        levels += [Level.VALUES] if unproven else [Level.BYTES, Level.VALUES]
+        levels += deep.levels
     if needs_resumable:
         levels.append(Level.RESUMABLE)
     return "", tuple(levels), without, unproven
@@ -166,14 +166,8 @@ class _Looking:
             yield self._look(newest)
 
     def position(self, candidate: Candidate) -> Position:
-        """Return how far a candidate is: by its contents, and what these do not say by its name."""
-        name = of_name(candidate.numbers)
-        said = self._look(candidate).position
-        if not said.known:
-            return name
-        step = said.step if said.step is not None else candidate.numbers.step
-        epoch = said.epoch if said.epoch is not None else name.epoch
-        return Position(step, epoch, said.total, said.source)
+        """Return how far a candidate is."""
+        return self._look(candidate).reached
 
     def _look(self, candidate: Candidate) -> Examined:
         if candidate.path not in self._examined:

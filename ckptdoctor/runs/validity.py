@@ -26,7 +26,7 @@ from ckptdoctor.runs import kinds
 from ckptdoctor.runs.grouping import Candidate
 from ckptdoctor.runs.kinds import Kind, Parts
 from ckptdoctor.runs.listing import below, read_json
-from ckptdoctor.runs.step import Position, of_contents, of_state
+from ckptdoctor.runs.step import Position, of_contents, of_name, of_state
 from ckptdoctor.sealing.manifest import seal_beside
 from ckptdoctor.wording import listed
 
@@ -128,6 +128,17 @@ class Examined:
         """The contents of the parts that could be read."""
         return tuple([each.checkpoint for each in self.reports if each.checkpoint is not None])
 
+    @property
+    def reached(self) -> Position:
+        """How far its training was: by its contents, and what these do not say by its name."""
+        name = of_name(self.candidate.numbers)
+        said = self.position
+        if not said.known:
+            return name
+        step = said.step if said.step is not None else self.candidate.numbers.step
+        epoch = said.epoch if said.epoch is not None else name.epoch
+        return Position(step, epoch, said.total, said.source)
+
 
 def examined(candidate: Candidate) -> Examined:
     """Return what the headers of a candidate show, and how far it says that its training was."""
@@ -175,15 +186,23 @@ def _trouble(reports: Iterable[FileReport], *levels: Level) -> str:
     for report in reports:
         if report.error is not None:
             return report.error.rstrip(".")
-        for finding in report.findings:
-            if any(_makes(fault, finding) for fault in FAULTS if fault.level in levels) or (
-                _LATER.get(finding.code) in levels
-            ):
-                said = finding.cause if finding.code in _BY_CAUSE else finding.message
-                return f"{said.rstrip('.')} ({finding.code} {finding.name})"
+        for finding in _faults([report], *levels):
+            said = finding.cause if finding.code in _BY_CAUSE else finding.message
+            return f"{said.rstrip('.')} ({finding.code} {finding.name})"
         if report.checkpoint is None:
             return "its contents cannot be read"
     return ""
+
+
+def _faults(reports: Iterable[FileReport], *levels: Level) -> Iterator[Finding]:
+    """Yield the findings that keep files from the levels, of each file in the order of FAULTS: weights come first."""
+    order = {fault.code: number for number, fault in enumerate(FAULTS)}
+    for report in reports:
+        for finding in sorted(report.findings, key=lambda each: order.get(each.code, len(order))):
+            if any(_makes(fault, finding) for fault in FAULTS if fault.level in levels) or (
+                _LATER.get(finding.code) in levels
+            ):
+                yield finding
 
 
 def _makes(fault: Fault, finding: Finding) -> bool:
@@ -198,11 +217,14 @@ class Deep:
     """What reading every byte showed: ``trouble`` or "", and ``unproven``: why V1 is not reached all the same.
 
     ``reports`` are those of a deep check of each part, as far as it came to that.
+    ``levels`` are those of V1 and V2 that it reaches, ``findings`` are what keeps it from the others.
     """
 
     trouble: str = ""
     unproven: str = ""
     reports: tuple[FileReport, ...] = ()
+    levels: tuple[Level, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 def read_deeply(found: Examined) -> Deep:
@@ -223,11 +245,13 @@ def read_deeply(found: Examined) -> Deep:
     reports = tuple([_checked(each, _DEEP) for each in found.parts.paths])
     trouble = _trouble(reports, _V1, _V2)
     bare = {storage for each in found.checkpoints for storage in _without_checksum(each)}
-    if trouble or sealed or found.parts.kind is Kind.OURS or not bare:
-        return Deep(trouble, reports=reports)
-    return Deep(
-        reports=reports, unproven=f"{listed(sorted(bare), 2)} {'has' if len(bare) == 1 else 'have'} no checksums"
-    )
+    unproven = ""
+    if bare and not sealed and found.parts.kind is not Kind.OURS:
+        unproven = f"{listed(sorted(bare), 2)} {'has' if len(bare) == 1 else 'have'} no checksums"
+    proven = [] if unproven or _trouble(reports, _V1) else [_V1]
+    proven += [] if trouble else [_V2]
+    faults = tuple(_faults(reports, _V1, _V2))
+    return Deep(trouble, "" if trouble else unproven, reports, tuple(proven), faults)
 
 
 def _without_checksum(checkpoint: Checkpoint) -> Iterator[str]:

@@ -23,6 +23,7 @@ from ckptdoctor.formats.folders.gathering import why, why_closed
 from ckptdoctor.formats.folders.shards import SINGLE
 from ckptdoctor.formats.folders.weights import Weights, weights_in
 from ckptdoctor.formats.fresh.safetensors import index_text
+from ckptdoctor.inplace.names import interrupted, told
 from ckptdoctor.noun import field, noun, replace
 from ckptdoctor.prove.same_contents import require_right
 from ckptdoctor.repair.repair import repair, verify
@@ -108,6 +109,9 @@ def salvage_folder(path: str, output: str | None = None, *, force: bool = False)
 
     All files are verified before the folder gets its name. Raises as ``salvage`` does.
     """
+    owner = interrupted(path)
+    if owner is not None:
+        raise RefusedError(told(path, owner))
     folder = _Folder(path, output or f"{path.rstrip('/' + os.sep)}.salvaged", _weights(path))
     if os.path.realpath(folder.output) == os.path.realpath(path):
         raise UsageError("The salvaged folder itself is never overwritten: give another one with -o.")

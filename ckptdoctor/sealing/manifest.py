@@ -57,10 +57,19 @@ class Region:
 
 
 @noun
+class SealedParity:
+    """The parity of a file: how many percent were asked for, and the SHA-256 of the table in the parity file."""
+
+    percent: float
+    table: str
+
+
+@noun
 class SealedFile:
     """A file: its size, the SHA-256 of all of it, and that of the bytes in none of its regions (``rest``).
 
     ``name`` is the path in the folder that was sealed, with slashes; for a single file its name when it was sealed.
+    ``parity`` is None where none was made.
     """
 
     name: str
@@ -68,6 +77,7 @@ class SealedFile:
     digest: str
     rest: str
     regions: tuple[Region, ...]
+    parity: SealedParity | None = None
 
     @property
     def tensors(self) -> int:
@@ -107,7 +117,9 @@ def encoded(seal: Seal) -> bytes:
 
 
 def _file(file: SealedFile) -> str:
-    head = {"name": file.name, "size": file.size, "sha256": file.digest, "rest": file.rest}
+    head: dict[str, Any] = {"name": file.name, "size": file.size, "sha256": file.digest, "rest": file.rest}
+    if file.parity is not None:
+        head["parity"] = {"percent": file.parity.percent, "table": file.parity.table}
     regions = ",\n".join([_json(_region(each)) for each in file.regions])
     return f'{_json(head)[:-1]},"regions":[\n{regions}\n]}}' if regions else f'{_json(head)[:-1]},"regions":[]}}'
 
@@ -195,6 +207,16 @@ class _Fields:
             raise ValueError(f'"{name}" of {self.place} is not a list')
         return value
 
+    def share(self, name: str) -> float:
+        value = self._value.get(name)
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value <= 100:
+            raise ValueError(f'"{name}" of {self.place} is not a share in percent')
+        return float(value)
+
+    def within(self, name: str) -> _Fields | None:
+        value = self._value.get(name)
+        return None if value is None else _Fields(value, f'"{name}" of {self.place}')
+
     def flag(self, name: str) -> bool:
         value = self._value.get(name)
         if not isinstance(value, bool):
@@ -231,7 +253,9 @@ def _sealed_file(fields: _Fields, block: int) -> SealedFile:
             raise ValueError(f"{each.place} overlaps the one before it")
         end = region.offset + region.length
         regions.append(region)
-    return SealedFile(name, size, fields.digest("sha256"), fields.digest("rest"), tuple(regions))
+    kept = fields.within("parity")
+    parity = None if kept is None else SealedParity(kept.share("percent"), kept.digest("table"))
+    return SealedFile(name, size, fields.digest("sha256"), fields.digest("rest"), tuple(regions), parity)
 
 
 def _sealed_region(fields: _Fields, block: int, size: int) -> Region:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
+from hashlib import sha256
 from time import perf_counter
 
 from ckptdoctor import formats
@@ -12,17 +13,25 @@ from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, Tensor, show_p
 from ckptdoctor.checkpoint.progress import Work, phase
 from ckptdoctor.checkpoint.tensor import byte_span
 from ckptdoctor.errors import CkptDoctorError, NotACheckpointError, RefusedError, UnreadableError, UsageError
-from ckptdoctor.inplace.names import interrupted, told
+from ckptdoctor.inplace.names import interrupted, is_journal, told
 from ckptdoctor.noun import noun
 from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.sealing import manifest, openssf
 from ckptdoctor.sealing.hashing import hashed
-from ckptdoctor.sealing.manifest import BLOCK, Region, Seal, SealedFile, SealedTensor, encoded
+from ckptdoctor.sealing.manifest import BLOCK, Region, Seal, SealedFile, SealedParity, SealedTensor, encoded
+from ckptdoctor.sealing.parity.code import require_installed
+from ckptdoctor.sealing.parity.layout import Layout, laid_out
+from ckptdoctor.sealing.parity.make import write_parity
+from ckptdoctor.sealing.parity.table import KIND, is_parity
+from ckptdoctor.sealing.parity.table import SUFFIX as PARITY
 from ckptdoctor.wording import system_says
 from ckptdoctor.writing.fresh import require, write_fresh
+from ckptdoctor.writing.interrupts import cleaned_up
 
 # the offset of a region, its length, and the tensors that it shows
 Place = tuple[int, int, tuple[SealedTensor, ...]]
+# a parity file, its bytes, and how it is laid out
+KeptParity = tuple[str, int, Layout]
 
 # what is no part of a model: the state of tools that brought it here
 _LEFT_OUT = frozenset({".git", ".cache"})
@@ -33,6 +42,7 @@ _KINDS = {"ckptdoctor": b'{"format":"ckptdoctor seal"', "openssf": b'{"_type":"h
 class SealReport:
     """What was sealed, and where the seal is: ``path`` as it was named, ``output`` the file that was written.
 
+    ``parity`` has, for each file of which parity was made, the parity file, its bytes, and how it is laid out.
     ``unnamed`` are files in which no tensor could be told apart, by their names, with the reason: their blocks are
     sealed, and a change in them is told by its bytes.
     """
@@ -43,21 +53,33 @@ class SealReport:
     nbytes: int
     seconds: float
     unnamed: tuple[tuple[str, str], ...] = ()
+    parity: tuple[KeptParity, ...] = ()
 
 
-def seal(path: str, output: str | None = None, *, form: str = "ckptdoctor", force: bool = False) -> SealReport:
+def seal(
+    path: str,
+    output: str | None = None,
+    *,
+    form: str = "ckptdoctor",
+    force: bool = False,
+    parity: float | None = None,
+) -> SealReport:
     """Seal the file or folder at ``path``, each byte of which is read once.
 
     The seal is written to ``output`` (None: ``NAME.seal.json`` next to a file, ``ckptdoctor.seal.json`` in a folder).
     ``form`` "openssf" writes the manifest that OpenSSF model signing signs instead (None: ``NAME.openssf.json`` next to
-    it). Raises UnreadableError where a file cannot be read or changes meanwhile, UsageError for an
-    address, and WriteError where the seal cannot be written, or is there and ``force`` is not given.
+    it). ``parity`` is how many percent of each file are written next to it, as ``NAME.parity``, from which ``rebuild``
+    makes lost blocks again: that takes a second read. Raises UnreadableError where a file cannot be read or changes
+    meanwhile, UsageError for an address, MissingPackageError where parity needs a package that is not installed, and
+    WriteError where the seal cannot be written, or is there and ``force`` is not given.
     """
     started = perf_counter()
     if is_address(path):
         raise UsageError(f"{path} is an address: only local files and folders are sealed. Download it first.")
     if form not in _KINDS:
         raise UsageError(f'"{form}" is not a format of seals. Use {" or ".join(_KINDS)}.')
+    if parity is not None and form != "ckptdoctor":
+        raise UsageError("--parity goes with a seal of ckptdoctor, which keeps its hash: leave --format openssf out.")
     written = output or (manifest.seal_beside(path) if form == "ckptdoctor" else openssf.beside(path))
     what = "seal" if form == "ckptdoctor" else "manifest"
     folder = os.path.isdir(path)
@@ -68,20 +90,29 @@ def seal(path: str, output: str | None = None, *, form: str = "ckptdoctor", forc
     if folder and not names:
         raise UnreadableError(f"{path} has no files to seal.")
     require(written, _KINDS[form], force=force, what=what)
+    if parity is not None:
+        require_installed()
+        for name in names:
+            require(_in(path, name) + PARITY, KIND, force=force, what="parity file")
     found, unnamed = _by_file(path, names)
     sizes = [_size(_in(path, name)) for name in names]
-    with phase("hashing", sum(sizes)) as work:
-        files = tuple([_sealed(path, name, found.get(name, []), work) for name in names])
-    made = Seal(folder, files)
-    data = encoded(made) if form == "ckptdoctor" else openssf.statement(path, made)
-    write_fresh(data, written, _KINDS[form], force=force, what=what)
-    return SealReport(path, written, made, sum(each.size for each in files), perf_counter() - started, unnamed)
+    with cleaned_up(), ExitStack() as undo:
+        with phase("hashing", sum(sizes)) as work:
+            sealing = [_sealed(path, name, found.get(name, []), work, parity, force, undo) for name in names]
+        files, kept = tuple([each for each, _ in sealing]), [each for _, each in sealing if each is not None]
+        made = Seal(folder, files)
+        data = encoded(made) if form == "ckptdoctor" else openssf.statement(path, made)
+        write_fresh(data, written, _KINDS[form], force=force, what=what)
+        undo.pop_all()
+    return SealReport(
+        path, written, made, sum(each.size for each in files), perf_counter() - started, unnamed, tuple(kept)
+    )
 
 
 def files_in(folder: str, but: str = "") -> list[str]:
     """Return the files below a folder by their names in it, with slashes, sorted.
 
-    All but seals, ``but``, .git and .cache.
+    All but seals and their parity files, journals of changes in place, ``but``, .git and .cache.
 
     Links to files are files; links to folders are not followed. Raises UnreadableError where it cannot be listed.
     """
@@ -90,7 +121,8 @@ def files_in(folder: str, but: str = "") -> list[str]:
         folders[:] = sorted(each for each in folders if each not in _LEFT_OUT)
         for name in names:
             path = os.path.join(below, name)
-            if name != manifest.IN_FOLDER and not _is_same(path, but):
+            own = name == manifest.IN_FOLDER or is_journal(name) or (name.endswith(PARITY) and is_parity(path))
+            if not own and not _is_same(path, but):
                 found.append(os.path.relpath(path, folder).replace(os.sep, "/"))
     return sorted(found)
 
@@ -144,10 +176,18 @@ def _read(path: str, reasons: dict[str, str], name: str) -> dict[str, list[Place
         return {}
 
 
-def _sealed(path: str, name: str, found: list[Place], work: Work) -> SealedFile:
+def _sealed(
+    path: str, name: str, found: list[Place], work: Work, percent: float | None, force: bool, undo: ExitStack
+) -> tuple[SealedFile, KeptParity | None]:
+    parity, made = None, None
     with closing(FileSource(_in(path, name))) as source:
         spans = [(offset, length) for offset, length, _ in found] if found else [(0, source.size)]
         digests = hashed(source.fill, source.size, spans, BLOCK, work)
+        if percent is not None and source.size:  # one without bytes needs none
+            layout, output = laid_out(source.size, percent), _in(path, name) + PARITY
+            with phase("computing parity", source.size) as computing:
+                table = write_parity(source, layout, digests.whole, percent, output, computing, force=force, undo=undo)
+            parity, made = SealedParity(percent, sha256(table).hexdigest()), (output, _size(output), layout)
         now = os.stat(source.file)
         assert source.identity is not None
         if (now.st_size, now.st_mtime_ns) != (source.identity.size, source.identity.mtime_ns):
@@ -158,7 +198,7 @@ def _sealed(path: str, name: str, found: list[Place], work: Work) -> SealedFile:
         for (offset, length), blocks, shown in zip(spans, digests.spans, tensors, strict=True)
     ]
     kept = name or os.path.basename(os.path.abspath(path))
-    return SealedFile(kept, source.size, digests.whole, digests.rest, tuple(regions))
+    return SealedFile(kept, source.size, digests.whole, digests.rest, tuple(regions), parity), made
 
 
 # ---- where the tensors of a checkpoint are in its files: the regions that are hashed by themselves

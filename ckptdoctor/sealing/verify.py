@@ -13,11 +13,13 @@ from ckptdoctor.checkpoint import FileSource, Source
 from ckptdoctor.checkpoint.missing import missing
 from ckptdoctor.checkpoint.progress import Work, phase
 from ckptdoctor.errors import DamagedError, UnreadableError, UsageError
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.remote import open_remote
 from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.sealing.hashing import Digests, hashed
-from ckptdoctor.sealing.manifest import SUFFIX, Region, Seal, SealedFile, decoded, read_seal, seal_beside
+from ckptdoctor.sealing.manifest import SUFFIX, Region, Seal, SealedFile, SealedParity, decoded, read_seal, seal_beside
+from ckptdoctor.sealing.parity.losses import ParityVerdict, verdict
+from ckptdoctor.sealing.parity.table import SUFFIX as PARITY
 from ckptdoctor.sealing.seal import files_in
 from ckptdoctor.wording import did_you_mean
 
@@ -39,7 +41,8 @@ class FileVerdict:
     """One sealed file as it is now. ``size`` is None where there is no such file.
 
     ``ranges`` are changed bytes of a file in which no tensors are told apart; ``outside`` says that bytes of none of
-    the regions changed: headers, names, or what is between tensors.
+    the regions changed: headers, names, or what is between tensors. ``parity`` is what became of its parity, None where
+    none was made, or it was not asked for.
     """
 
     name: str
@@ -49,6 +52,7 @@ class FileVerdict:
     changed: tuple[ChangedTensor, ...] = ()
     ranges: tuple[Span, ...] = ()
     outside: bool = False
+    parity: ParityVerdict | None = None
 
     @property
     def as_sealed(self) -> bool:
@@ -74,7 +78,8 @@ class VerifyReport:
     @property
     def as_sealed(self) -> bool:
         """Whether everything that was read is as it was sealed, and nothing is missing or new."""
-        return not self.added and all(each.as_sealed for each in self.files)
+        kept = [each.parity for each in self.files if each.parity is not None]
+        return not self.added and all(each.as_sealed for each in self.files) and not any(each.damaged for each in kept)
 
 
 def verify(path: str, seal: str | None = None, *, tensors: Sequence[str] = ()) -> VerifyReport:
@@ -86,7 +91,15 @@ def verify(path: str, seal: str | None = None, *, tensors: Sequence[str] = ()) -
     """
     started = perf_counter()
     where = seal or (path + SUFFIX if is_address(path) else seal_beside(path))
-    found = _seal(where, path)
+    try:
+        found = _seal(where, path)
+    except DamagedError as error:
+        if not is_address(path) and os.path.isfile(path + PARITY):
+            raise DamagedError(
+                f"{error.message} {path}{PARITY} has all that is needed to compare blocks of the file, and to rebuild "
+                f"them: ckptdoctor rebuild {quote(path)}"
+            ) from error
+        raise
     if found.folder and is_address(path):
         raise UsageError(f"{where} is the seal of a folder. Name the folder on this machine, or one file and its seal.")
     if found.folder != os.path.isdir(path) and not is_address(path):
@@ -99,6 +112,7 @@ def verify(path: str, seal: str | None = None, *, tensors: Sequence[str] = ()) -
     else:
         verdicts, read = _everything(path, where, found)
         known = {each.name for each in found.files}
+        known |= {each.name + PARITY for each in found.files if each.parity is not None}
         added = tuple(each for each in files_in(path, where) if each not in known) if found.folder else ()
     return VerifyReport(path, where, verdicts, added, tuple(tensors), read, perf_counter() - started)
 
@@ -154,7 +168,10 @@ def _everything(path: str, where: str, seal: Seal) -> tuple[tuple[FileVerdict, .
                 verdicts.append(FileVerdict(file.name, file.size, None, file.tensors))
                 continue
             with closing(source):
-                verdicts.append(_verdict(file, source, where, seal.block, work))
+                found = _verdict(file, source, where, seal.block, work)
+                if isinstance(source, FileSource) and file.parity is not None:
+                    found = replace(found, parity=_parity(file, file.parity, source, found.as_sealed))
+                verdicts.append(found)
                 read += source.bytes_read
     return tuple(verdicts), read
 
@@ -169,6 +186,11 @@ def _verdict(file: SealedFile, source: Source, where: str, block: int, work: Wor
             " The seal is damaged. Make a new one with ckptdoctor seal, once you know that the file is intact."
         )
     return found
+
+
+def _parity(file: SealedFile, kept: SealedParity, source: FileSource, as_sealed: bool) -> ParityVerdict:
+    with phase("comparing blocks", 0 if as_sealed else file.size) as work:
+        return verdict(source.path, None if as_sealed else source, kept.percent, kept.table, work)
 
 
 def _compared(file: SealedFile, size: int, now: Digests, block: int) -> FileVerdict:

@@ -37,8 +37,15 @@ def _halves(blocks: Array, start: int) -> Array:
 
 
 def _nibbles(packed: Array) -> Array:
-    """Return the lower half of each byte, and behind these the upper halves: rows are (…, bytes)."""
-    made: Array = np.concatenate((packed & 15, packed >> 4), axis=-1)
+    """Return the lower half of each byte, and behind these the upper halves: rows are (…, bytes).
+
+    Rows are put in their places as one value each, for NumPy takes five times as long for runs of 16 bytes.
+    """
+    row = np.dtype(f"V{packed.shape[-1]}")
+    upper = packed.view(row).copy()
+    lower = (upper.view(np.uint8) & 15).view(row)
+    upper.view(np.uint8)[...] >>= 4
+    made: Array = np.concatenate((lower, upper), axis=-1).view(np.uint8)
     return made
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 
 from ckptdoctor.checkpoint import process
 from ckptdoctor.errors import WriteError
@@ -25,23 +27,52 @@ def require(output: str, kind: bytes, *, force: bool = False, what: str = "page"
 
 
 def write_fresh(data: bytes, output: str, kind: bytes, *, force: bool = False, what: str = "page") -> None:
-    """Give the new file ``output`` these contents.
+    """Give the new file ``output`` these contents, as ``fill_fresh`` does."""
+    fill_fresh(lambda fd: _fill(fd, data), output, kind, force=force, what=what)
+
+
+def fill_fresh(
+    fill: Callable[[int], None],
+    output: str,
+    kind: bytes,
+    *,
+    force: bool = False,
+    what: str = "page",
+    undo: ExitStack | None = None,
+) -> None:
+    """Give the new file ``output`` the contents that ``fill`` writes to the descriptor that it is given.
 
     A file that is there is replaced only with ``force``, and only where it is empty or begins with ``kind`` (whatever
-    the case): a slip of the hand must not cost a checkpoint. ``what`` names the kind in the refusal. Raises WriteError;
-    then nothing has changed.
+    the case): a slip of the hand must not cost a checkpoint. ``what`` names the kind in the refusal. With ``undo``, it
+    is one of several: one that was not there before is removed again where that stack is unwound. Raises WriteError,
+    and what ``fill`` raises; then nothing has changed.
     """
     target = require(output, kind, force=force, what=what)
     sweep(target.directory)
     try:
         with cleaned_up(), temporary_file(target, 0o666) as (path, fd):
-            _fill(fd, data)
-            process.commit()
-            reveal(path, target)
+            try:
+                fill(fd)
+                os.fsync(fd)
+            finally:
+                os.close(fd)  # Windows gives no file another name while it is open
+            if undo is None:
+                process.commit()
+                reveal(path, target)
+            else:
+                with process.patience():
+                    reveal(path, target)
+                    if not target.replaces:
+                        undo.callback(_remove, target.path)
             sync_directory(target.directory)
     except OSError as error:
         why = "no space left" if error.errno == errno.ENOSPC else error.strerror or str(error)
         raise WriteError(f"{output} could not be written: {why}. Nothing has changed.") from error
+
+
+def _remove(path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)
 
 
 def _is(path: str, kind: bytes) -> bool:
@@ -54,7 +85,5 @@ def _is(path: str, kind: bytes) -> bool:
 
 
 def _fill(fd: int, data: bytes) -> None:
-    with open(fd, "wb") as file:
+    with open(fd, "wb", closefd=False) as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())

@@ -47,13 +47,14 @@ class Recipe:
     """How to make an output file from the file ``source``, whose permissions it gets, and from others.
 
     Where the output is a folder, ``name`` is the name of the file with the tensors, and ``beside`` are the recipes of
-    the other files.
+    the other files. Where the source itself is changed, ``inserted`` bytes come in front of it first and shift it.
     """
 
     source: str
     segments: tuple[Segment, ...]
     name: str = ""
     beside: tuple[Recipe, ...] = ()
+    inserted: int = 0
 
     @property
     def size(self) -> int:

@@ -81,6 +81,13 @@ def write_at(fd: int, data: bytes | memoryview, offset: int) -> int:
     return os.write(fd, data)
 
 
+def put(fd: int, data: bytes | memoryview, offset: int) -> None:
+    """Write all of ``data`` at ``offset``."""
+    view, done = memoryview(data), 0
+    while done < len(view):
+        done += write_at(fd, view[done:], offset + done)
+
+
 def sync_data(fd: int) -> None:
     """Wait until the file's bytes, and what is needed to find them, are on the disk."""
     getattr(os, "fdatasync", os.fsync)(fd)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 
 import hypothesis.strategies as st
 import pytest
@@ -155,3 +157,24 @@ def test_to_8_bits(target, seed):
     every = torch.cat([bits, coarse, coarse + 1, coarse - 1, -coarse]).view(torch.float32)
     every = torch.cat([every, torch.tensor([0.0, -0.0, float("inf"), -float("inf"), float("nan")])])
     assert cast_array(every.numpy(), "float32", target).tobytes() == cast_by_torch(every, target)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="how other systems return memory is not known here")
+def test_memory_is_not_returned_between_pieces():
+    """The arrays of one piece of numbers are made of the memory of those before: no page of it is new."""
+    code = (
+        "import resource\n"
+        "import numpy as np\n"
+        "from ckptdoctor.casting.arrays import widened\n"
+        "from ckptdoctor.casting.cast import cast_array\n"
+        "numbers = np.arange(1 << 17, dtype=np.float32)\n"
+        "def new_pages(pieces):\n"
+        "    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "    for _ in range(pieces):\n"
+        "        np.abs(widened(cast_array(numbers, 'float32', 'bfloat16'), 'bfloat16') - numbers)\n"
+        "    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before\n"
+        "new_pages(5)\n"
+        "print(new_pages(50))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 1_000  # 50 pieces are 14,400 pages

@@ -18,6 +18,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+import ckptdoctor
+
 INTERRUPTED = 130
 ROOT = Path(__file__).parents[2]
 
@@ -115,6 +117,10 @@ def made(folder: Path, elements: int) -> Place:
         save_file({key: value}, place.inputs / "shards" / name)
     index = {"metadata": {}, "weight_map": dict(zip(state, names, strict=True))}
     (place.inputs / "shards" / "model.safetensors.index.json").write_text(json.dumps(index))
+    worn = place.inputs / "worn.pt"
+    torch.save(state, worn)
+    ckptdoctor.seal(worn, parity="10%")
+    worn.write_bytes(worn.read_bytes()[:-5000])
     return place
 
 
@@ -158,6 +164,8 @@ WRITING = {
     ("salvage", "../in/damaged.pt", "-o", "out.pt"): 1,
     ("salvage", "../in/shards", "-o", "folder"): 0,
     ("graft", "../in/damaged.pt", "--from", "../in/a.pt", "-o", "out.pt"): 0,
+    ("rebuild", "../in/worn.pt", "-o", "out.pt"): 0,
+    ("seal", "../in/a.pt", "-o", "a.seal.json"): 0,
 }
 
 
@@ -211,6 +219,7 @@ PARTS = [
     (("fix", "--strip-module", "--dtype", "bf16", "../in/a.pt", "-o", "out.pt"), "fcntl.flock|"),
     (("convert", "../in/a.pt", "folder", "--shard-size", "1MB"), "os.mkdir|ckptdoctor-tmp"),
     (("salvage", "../in/damaged.pt", "-o", "out.pt"), "open|ckptdoctor-tmp"),
+    (("rebuild", "../in/worn.pt", "-o", "out.pt"), "open|ckptdoctor-tmp"),
 ]
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import random
 
 import pytest
+import torch
 
+from ckptdoctor import formats
 from ckptdoctor.checkpoint import FileIdentity
-from ckptdoctor.inplace.change import FileChange, Write
+from ckptdoctor.edits import Rename
+from ckptdoctor.edits.applied.wanted import wanted_of
+from ckptdoctor.inplace.change import FileChange, Write, in_place
 from ckptdoctor.inplace.changing import change_files
 from ckptdoctor.inplace.history import undo
 from ckptdoctor.inplace.names import hot_journal, place
@@ -28,11 +33,19 @@ def file_of(length, number, holes=False):
     return found
 
 
+def file_holding(data):
+    """A file of these bytes."""
+    found = File(time=7)
+    found.write(data, 0)
+    return found
+
+
 def made(number, length):
     """New bytes."""
     return random.Random(-number).randbytes(length)
 
 
+LEGACY = {"_use_new_zipfile_serialization": False}
 LENGTH = 9 * BLOCK + 77
 
 # the ways in which files change: bytes replaced, a longer and a shorter end, a shift, and two files at once
@@ -43,8 +56,8 @@ WAYS = {
     "cut": lambda: [FileChange("a", LENGTH, LENGTH - 1700, 0, ())],
     "shifted": lambda: [FileChange("a", LENGTH, LENGTH + 2 * BLOCK, 2 * BLOCK, (Write(0, made(5, 2 * BLOCK + 700)),))],
     "two files": lambda: [
-        FileChange("a", LENGTH, LENGTH, 0, (Write(100, made(6, 1000)),)),
-        FileChange("b", LENGTH, LENGTH + BLOCK, BLOCK, (Write(0, made(7, BLOCK + 300)),)),
+        FileChange("a.bin", LENGTH, LENGTH, 0, (Write(100, made(6, 1000)),)),
+        FileChange("b.bin", LENGTH, LENGTH + BLOCK, BLOCK, (Write(0, made(7, BLOCK + 300)),)),
     ],
 }
 
@@ -54,12 +67,22 @@ class Story:
 
     def __init__(self, way, folder, holes):
         changes = WAYS[way]()
-        self.path = str(folder) if len(changes) > 1 else str(folder / "a")
+        self._begin(folder, changes, [file_of(LENGTH, number, holes) for number in range(len(changes))])
+
+    def _begin(self, folder, changes, files):
+        self.path = str(folder) if len(changes) > 1 else str(folder / changes[0].name)
         self.files = [str(folder / each.name) for each in changes]
-        self.disk = MemoryDisk({path: file_of(LENGTH, number, holes) for number, path in enumerate(self.files)})
+        self.disk = MemoryDisk(dict(zip(self.files, files, strict=True)))
         self.old = self.contents(self.disk)
-        known = [FileIdentity(1, fd, LENGTH, self.disk.files[fd].time) for fd in range(len(changes))]
+        known = [FileIdentity(1, fd, each.old_size, self.disk.files[fd].time) for fd, each in enumerate(changes)]
         self.changes, self.known = changes, known
+
+    @classmethod
+    def of(cls, folder, changes, contents):
+        """A change of real files."""
+        story = cls.__new__(cls)
+        story._begin(folder, changes, [file_holding(data) for data in contents])
+        return story
 
     def contents(self, disk):
         """All files, with their times."""
@@ -113,14 +136,41 @@ def test_ten_thousand_crashes(way, holes, tmp_path):
 def ask(way, holes, folder, number, seed):
     """Recover from so many crashes of the change, and of undoing it later."""
     story, new = told(way, folder, holes)
+    ask_of(story, new, number, random.Random(f"{way} {holes} {seed}"))
+
+
+def ask_of(story, new, number, chances):
+    """Recover from so many crashes of a change that went well, and of undoing it later."""
     assert new != story.old
-    chances = random.Random(f"{way} {holes} {seed}")
     for state in itertools.islice(crashes(story.disk, chances), number):
         story.require_recovered(state, new, chances)
     later = crashed(story.disk, len(story.disk.log), chances, "all")
     undo(later, story.path)
     for state in itertools.islice(crashes(later, chances), number):
         story.require_recovered(state, new, chances)
+
+
+def legacy_change(folder, longer):
+    """What a change in place writes into a legacy file that torch made, with names that are longer or not."""
+    path = folder / "old.pt"
+    torch.save({f"module.{n}": torch.full((300,), float(n)) for n in range(4)}, path, **LEGACY)
+    renames = tuple((f"module.{n}", f"{'a.longer.name' * 9 if longer else ''}{n}") for n in range(4))
+    with formats.opened(path) as (source, container):
+        wanted = wanted_of(formats.read(source, container), [Rename((), renames)])
+        return in_place(formats.write_in_place(wanted, source, BLOCK), path.name, source.size, source.read)
+
+
+@pytest.mark.parametrize("longer", [False, True], ids=["shorter", "longer"])
+def test_no_crash_hurts_a_file_of_torch_before_1_6(longer, tmp_path):
+    """Its pickles are padded, or shifted with all that follows; torch loads the tensors of either file."""
+    change = legacy_change(tmp_path, longer)
+    story = Story.of(tmp_path, [change], [(tmp_path / "old.pt").read_bytes()])
+    story.run()
+    new = story.contents(story.disk)
+    assert bool(change.inserted) == longer
+    for data, _ in (*story.old, *new):
+        assert [value[0].item() for value in torch.load(io.BytesIO(data)).values()] == [0.0, 1.0, 2.0, 3.0]
+    ask_of(story, new, 40, random.Random(longer))
 
 
 @pytest.mark.parametrize("way", WAYS)

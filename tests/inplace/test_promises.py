@@ -24,20 +24,31 @@ from ckptdoctor.repair import plan
 from tests.commands import run_here
 from tests.repair.checkpoints import every_way
 
-NAMES = ["model.pt", "model.safetensors"]
+# a zip archive, safetensors, and what torch wrote before 1.6, with room that an earlier fix in place left
+NAMES = ["model.pt", "model.safetensors", "model.pth"]
 LONGER = ("--add-prefix", "a.much.longer.prefix.than.there.is.room.for.in.front.of.these.tensors.")
 SHORTER = ("--strip-module",)
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """The bytes of one model in both formats."""
+    """The bytes of one model in all formats."""
     folder = tmp_path_factory.mktemp("saved")
     torch.manual_seed(1)
     tensors = {f"module.layer{number}.weight": torch.randn(40, 50) for number in range(5)}
-    torch.save(tensors, folder / "model.pt")
-    safetensors.torch.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    save(tensors, folder / "model.pt")
+    save(tensors, folder / "model.safetensors")
+    save({LONGER[1] + name: tensor for name, tensor in tensors.items()}, folder / "model.pth")
+    assert "changed model.pth in place" in fix(folder / "model.pth", "--strip-prefix", LONGER[1])[1]
     return {name: (folder / name).read_bytes() for name in NAMES}
+
+
+def save(tensors, path):
+    """Save in the format that the suffix stands for."""
+    if path.suffix == ".safetensors":
+        safetensors.torch.save_file(tensors, path, {"format": "pt"})
+    else:
+        torch.save(tensors, path, _use_new_zipfile_serialization=path.suffix == ".pt")
 
 
 @pytest.fixture(params=NAMES)
@@ -106,8 +117,8 @@ class Stopped(SystemDisk):
         super().pwrite(fd, data, offset)
 
 
-def killed(path, *options, calls=1):
-    """Fix in a child process that dies in the middle of a write; the first is that of the journal."""
+def is_killed(path, calls, *options):
+    """Fix in a child process that dies in the middle of a write: whether it came so far."""
     child = os.fork()
     if not child:
         from ckptdoctor.repair import in_place
@@ -115,7 +126,12 @@ def killed(path, *options, calls=1):
         in_place.SystemDisk = lambda: Stopped(calls)
         fix(path, *options)
         os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+def killed(path, *options, calls=1):
+    """The same, and it did; the first write is that of the journal."""
+    assert is_killed(path, calls, *options)
 
 
 @pytest.mark.parametrize("options", [SHORTER, LONGER], ids=["shorter", "longer"])
@@ -176,6 +192,22 @@ def test_bytes_of_tensors_are_never_written(path, options, monkeypatch):
         assert torch.load(path, map_location="meta").keys() == new.keys()
     assert len(writes) < 10
     assert "byte-identical" not in said
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_tensors_that_move_are_not_taken_for_a_shift(count, tmp_path, monkeypatch):
+    """Where the file system cannot shift, and those that move are as many bytes as those that stay, or all."""
+    monkeypatch.setattr(plan, "block_to_insert", lambda disk, folder: None)
+    path = tmp_path / "model.safetensors"
+    save({f"module.layer{number}": torch.full((1024,), float(number)) for number in range(count)}, path)
+    before = path.read_bytes()
+    assert "moved to the end and compared" in fix(path, *LONGER)[1]
+    found = safetensors.torch.load(path.read_bytes())
+    assert {name: tensor[0].item() for name, tensor in found.items()} == {
+        f"{LONGER[1]}module.layer{number}": float(number) for number in range(count)
+    }
+    assert undo(path)[0] == 0
+    assert path.read_bytes() == before
 
 
 def test_edits_of_values_are_refused_with_the_command_that_writes_a_new_file(path):
@@ -261,7 +293,7 @@ def test_a_journal_of_a_stranger_is_not_believed(zipped, change, said):
     victim = shutil.copy(zipped, zipped.with_name("victim.pt"))
     (journal,) = zipped.parent.glob(".*undo*")
     data = journal.read_bytes()
-    head = data.index(b"{")
+    head = data.index(b"\n") + 9  # behind the length
     length = int.from_bytes(data[head - 8 : head], "little")
     held = json.loads(data[head : head + length])
     held["files"][0].update(change)
@@ -439,8 +471,8 @@ def test_a_file_that_cannot_be_written_is_refused(zipped, monkeypatch):
     assert "read-only" in refused(zipped)
 
 
-def test_folders_and_packed_files_are_refused(zipped):
-    """With the command that writes a new file."""
+def test_folders_of_one_file_and_packed_files_are_refused(zipped, saved):
+    """With the command that writes a new file, or the name of the one that can be fixed."""
     import gzip
 
     packed = zipped.with_name("model.pt.gz")
@@ -448,12 +480,10 @@ def test_folders_and_packed_files_are_refused(zipped):
     assert "it is packed in an archive" in refused(packed)
     folder = zipped.with_name("folder")
     folder.mkdir()
-    assert "only single files can be fixed in place" in refused_folder(folder)
-
-
-def refused_folder(folder):
-    """The reason of a refusal of a folder."""
-    return fix(folder, *SHORTER)[1]
+    (folder / "model.safetensors").write_bytes(saved["model.safetensors"])
+    (folder / "config.json").write_text("{}")
+    assert "Name that file: folder/model.safetensors" in fix(folder, *SHORTER)[1]
+    assert (folder / "model.safetensors").read_bytes() == saved["model.safetensors"]
 
 
 # ---- 7: rolling back can itself be killed
@@ -514,10 +544,7 @@ def test_a_fix_in_place_of_a_large_file_writes_no_more_than_its_header(path):
     wrote = []
     for size in (1, 100):
         tensors = {f"module.layer{number}.weight": torch.zeros(1000 * size) for number in range(5)}
-        if path.suffix == ".pt":
-            torch.save(tensors, path)
-        else:
-            safetensors.torch.save_file(tensors, path)
+        save(tensors, path)
         before = written_so_far()
         assert fix(path, *SHORTER)[0] == 0
         wrote.append(written_so_far() - before)

@@ -118,6 +118,11 @@ def prepare(folder: Path) -> None:
     (folder / "error.txt").write_text(ERROR)
     carry_out("ckptdoctor convert base.pt checkpoint --shard-size 6kB", folder)
     carry_out("ckptdoctor seal copy.pt", folder)
+    shutil.copy(folder / "base.pt", folder / "worn.pt")
+    carry_out("ckptdoctor seal worn.pt --parity 10%", folder)
+    with open(folder / "worn.pt", "r+b") as worn:
+        worn.seek(10_000)
+        worn.write(b"some bytes that were not there before")
     carry_out("ckptdoctor convert base.pt export.safetensors", folder)
     (folder / "run").mkdir()
     shutil.copy(SAMPLES / "healthy" / "training.pt", folder / "run" / "epoch_41.pt")

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 from ckptdoctor.checkpoint import Aside, FolderSource
 from ckptdoctor.errors import CkptDoctorError, UnreadableError
 from ckptdoctor.formats.other_pickles import Search
+from ckptdoctor.inplace.names import is_journal
 
 # bytes of pickles, and files, that are gone through of one folder
 _MOST_BYTES = 64 << 20
@@ -33,7 +34,7 @@ def beside(folder: FolderSource, read: Collection[str], without: str = "") -> tu
     """
     search, looked, left = Search(_MOST_BYTES), 0, 0
     for name in _files(folder, "", without):
-        if name in read or name.lower().endswith(_PLAIN):
+        if name in read or name.lower().endswith(_PLAIN) or is_journal(os.path.basename(name)):
             continue
         if looked >= _MOST_FILES or search.room <= 0:
             left += 1

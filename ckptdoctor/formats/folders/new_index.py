@@ -37,13 +37,13 @@ def write_index(wanted: Wanted, source: Source | None) -> Recipe:
         raise refusal(wanted.original)
     (name,) = names
     try:
-        text = json.dumps(_index(folder, name, _parts(folder, weights)), indent=2, sort_keys=True)
+        text = json.dumps(_index(folder, name, sound_parts(folder, weights)), indent=2, sort_keys=True)
     except RecursionError as error:
         raise RefusedError(f"{name} is nested too deep to be kept in the new index; delete it first.") from error
     return Recipe(os.path.join(folder.path, name), (Literal(f"{text}\n".encode()),))
 
 
-def _parts(folder: FolderSource, weights: Weights) -> Parts:
+def sound_parts(folder: FolderSource, weights: Weights) -> Parts:
     """Return what every shard holds. Raises RefusedError where one is missing, or has what another has."""
     gathering = Gathering(folder)
     parts = Parts(gathering, weights.files, weights.index, weights.shards)

@@ -44,7 +44,7 @@ def write_in_place(wanted: Wanted, source: Source, block: int | None) -> Recipe:
         return Recipe(source.file, (_head(text, room), behind))
     if block is not None:
         grown = room + -(-(len(text) - room) // block) * block
-        return Recipe(source.file, (_head(text, grown), behind))
+        return Recipe(source.file, (_head(text, grown), behind), inserted=grown - room)
     return _with_first_moved(text, room, header, source)
 
 

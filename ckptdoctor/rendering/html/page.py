@@ -6,7 +6,7 @@ import json
 import os
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -59,19 +59,48 @@ def render(examined: Examined) -> bytes:
         "tensors": table(examined, made),
         "unseen": _unseen(examined),
     }
-    look, moves = style(), script()
-    page = Template(asset("page.html")).substitute(
-        policy=text(policy(look, moves), 4000),
-        version=text(examined.version),
-        title=text(_called(examined)),
-        style=look,
+    return framed(
+        parts,
+        titles=_TITLES,
+        title=_called(examined),
+        about="checkpoint report",
         header=_header(examined),
-        nav="".join([f'<a href="#{key}">{title}</a>' for key, title in _TITLES if parts[key]]),
         tiles=tiles(examined),
-        sections=lines(parts.values()),
         footer=_footer(examined),
-        data=embedded(payload(examined, made)),
-        script=moves,
+        version=examined.version,
+        data=payload(examined, made),
+        script=script(),
+    )
+
+
+def framed(
+    parts: Mapping[str, str],
+    *,
+    titles: Sequence[tuple[str, str]],
+    title: str,
+    about: str,
+    header: str,
+    tiles: str,
+    footer: str,
+    version: str,
+    data: object,
+    script: str,
+) -> bytes:
+    """Return a whole page around its sections, which ``titles`` name; ``data`` is what its script reads."""
+    look = style()
+    page = Template(asset("page.html")).substitute(
+        policy=text(policy(look, script), 4000),
+        version=text(version),
+        title=text(title),
+        about=text(about),
+        style=look,
+        header=header,
+        nav="".join([f'<a href="#{key}">{name}</a>' for key, name in titles if parts[key]]),
+        tiles=tiles,
+        sections=lines(parts.values()),
+        footer=footer,
+        data=embedded(data),
+        script=script,
     )
     return page.encode()
 
@@ -120,7 +149,7 @@ def _footer(examined: Examined) -> str:
 
 
 # in this order they are one script
-_SCRIPTS = ("data.js", "folds.js", "tips.js", "copy.js", "treemap.js", "tensor.js", "table.js", "charts.js")
+_SCRIPTS = ("frame.js", "data.js", "folds.js", "tips.js", "copy.js", "treemap.js", "tensor.js", "table.js", "charts.js")
 
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
@@ -136,9 +165,9 @@ def style() -> str:
     return asset("style.css")
 
 
-def script() -> str:
+def script(names: Sequence[str] = _SCRIPTS) -> str:
     """Return the script: it only ever sets text, and gets no right to do anything else."""
-    return '(() => {\n"use strict";\n' + "\n".join(map(asset, _SCRIPTS)) + "})();\n"
+    return '(() => {\n"use strict";\n' + "\n".join(map(asset, names)) + "})();\n"
 
 
 def policy(style: str, script: str) -> str:
@@ -182,33 +211,34 @@ def _tiles(examined: Examined) -> Iterator[str]:
     report = examined.report
     yield _verdict(examined)
     if report.container is not None:
-        yield _tile("Size", size(report.container.size), format_name(report.container.format) or "unknown contents")
+        yield tile("Size", size(report.container.size), format_name(report.container.format) or "unknown contents")
     if examined.checkpoint is None:
         return
     figures = summarise(examined.checkpoint)
     noun = "Parameters" if figures.has_model else "Elements"
     tied = f", {plural(len(examined.tied), 'tied tensor')}" if examined.tied else ""
-    yield _tile(noun, amount(figures.parameters), count(figures.parameters) + tied)
-    yield _tile("Tensors", count(figures.tensors), f"in {plural(len(examined.checkpoint.state_dicts), 'state dict')}")
+    yield tile(noun, amount(figures.parameters), count(figures.parameters) + tied)
+    yield tile("Tensors", count(figures.tensors), f"in {plural(len(examined.checkpoint.state_dicts), 'state dict')}")
     for label, found in (("Dtype", figures.dtypes), ("Device tag", figures.devices)):
         if len(found) == 1:
-            yield _tile(label, next(iter(found)), "all tensors")
+            yield tile(label, next(iter(found)), "all tensors")
         elif found:
             (first, _), *rest = found.items()
-            yield _tile(label, first, ", ".join([f"{each} {number:,}" for each, number in rest[:2]]))
+            yield tile(label, first, ", ".join([f"{each} {number:,}" for each, number in rest[:2]]))
 
 
 def _verdict(examined: Examined) -> str:
     tally = Counter(finding.severity for finding in examined.report.findings)
     if not tally:
-        return _tile("Findings", "none", "of what was examined", "good")
+        return tile("Findings", "none", "of what was examined", "good")
     worst = max(tally, key=lambda each: each.rank)
     nouns = {Severity.ERROR: "errors", Severity.WARNING: "warnings", Severity.INFO: "info"}
     told = [plural(tally[each], each.value, nouns[each]) for each in nouns if tally[each]]
-    return _tile("Findings", told[0], ", ".join(told[1:]) or "and nothing else", worst.value)
+    return tile("Findings", told[0], ", ".join(told[1:]) or "and nothing else", worst.value)
 
 
-def _tile(label: str, value: str, about: str, kind: str = "") -> str:
+def tile(label: str, value: str, about: str, kind: str = "") -> str:
+    """Return a figure with what it is above it, and a small word below."""
     inside = f"<dt>{text(label)}</dt><dd>{text(value, 40)}<small>{text(about, 80)}</small></dd>"
     return element("div", inside, class_=kind or None)
 

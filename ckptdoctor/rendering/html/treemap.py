@@ -23,7 +23,7 @@ _REPEATED = 13  # layers alike that are drawn as one
 
 
 @noun
-class _Area:
+class Area:
     """A module, or several alike as one: its ``levels``. A tensor, or the same one of several modules, has none.
 
     ``path`` is the name with those of the modules around it.
@@ -71,39 +71,39 @@ class _Drawing:
         yield from self._areas([self._folded("", (0,), "")], Rectangle(0, 0, _WIDTH, _HEIGHT), None, 0)
         yield "</svg>"
 
-    def _areas(self, areas: Sequence[_Area], box: Rectangle, colour: int | None, depth: int) -> Iterator[str]:
+    def _areas(self, areas: Sequence[Area], box: Rectangle, colour: int | None, depth: int) -> Iterator[str]:
         if len(areas) == 1 and areas[0].levels and depth == 0:  # the whole file needs no frame
             areas = self._inside(areas[0])
         places = squarified([float(area.nbytes) for area in areas], box)
         for number, (area, place) in enumerate(zip(areas, places, strict=True)):
             own = number % _COLOURS if colour is None else colour
-            yield _drawn(area, place, own, inner=depth > 0)
+            yield drawn(area, place, own, inner=depth > 0)
             room = place.within(3, _TITLE)
             if area.levels and depth < _DEEP and room.width > 34 and room.height > 24:
                 fills = colour is None and place.width * place.height > 0.6 * box.width * box.height
                 yield from self._areas(self._inside(area), room, None if fills else own, depth + 1)
 
-    def _inside(self, area: _Area) -> list[_Area]:
+    def _inside(self, area: Area) -> list[Area]:
         """Return the contents of an area, largest first; the smallest as one."""
         inner, leaves = self._split(area.levels)
         found = [self._folded(name, inside, area.path) for name, inside in inner]
         pieces = self.made.pieces
-        found += [_Area(pieces[piece], nbytes, (), area.path + pieces[piece]) for piece, nbytes in leaves.items()]
+        found += [Area(pieces[piece], nbytes, (), area.path + pieces[piece]) for piece, nbytes in leaves.items()]
         found = sorted(found, key=lambda area: -area.nbytes)
         rest = found[_MOST:]
-        more = _Area(beyond(len(rest), before="", spelt=str), sum([area.nbytes for area in rest]))
+        more = Area(beyond(len(rest), before="", spelt=str), sum([area.nbytes for area in rest]))
         return [*found[:_MOST], more] if rest else found
 
-    def _folded(self, name: str, levels: tuple[int, ...], before: str) -> _Area:
+    def _folded(self, name: str, levels: tuple[int, ...], before: str) -> Area:
         """These levels as one area; those with nothing but one level in them are one with it."""
         nbytes = sum([self.totals[level] for level in levels])
         while True:
             inner, leaves = self._split(levels)
             if not inner and len(leaves) == 1:
                 name += self.made.pieces[next(iter(leaves))]
-                return _Area(name, nbytes, (), before + name)
+                return Area(name, nbytes, (), before + name)
             if len(inner) != 1 or leaves:
-                return _Area(name, nbytes, levels, before + name)
+                return Area(name, nbytes, levels, before + name)
             ((more, levels),) = inner
             name += more
 
@@ -155,14 +155,15 @@ def _range(pieces: Sequence[str]) -> str:
     return f"{{{first}…{numbers[-1]}}}{sign}"
 
 
-def _label(area: _Area) -> str:
+def _label(area: Area) -> str:
     """Return the name, and for a number the module that it is one of: ``layers.0``."""
     before = area.path.removesuffix(area.name) if area.name[:1].isdigit() or area.name.startswith("{") else ""
     module = before.rstrip("./").replace("/", ".").rpartition(".")[2]
     return (before[len(before.rstrip("./")) - len(module) :] + area.name).rstrip("./")
 
 
-def _drawn(area: _Area, box: Rectangle, colour: int, *, inner: bool) -> str:
+def drawn(area: Area, box: Rectangle, colour: int, *, inner: bool) -> str:
+    """Return a rectangle with as much of its name as there is room for."""
     name = area.name.rstrip("./")
     title = f"<title>{text(area.path.rstrip('./') or name)}: {text(size(area.nbytes))}</title>"
     width, height = max(0.0, box.width - 1), max(0.0, box.height - 1)

@@ -2,7 +2,8 @@
 
 Meaning
     ``ckptdoctor fix --in-place`` was changing the file when the machine stopped or the process was killed. Its journal,
-    ``.NAME.ckptdoctor-hot`` next to the file, holds every byte that was to be overwritten.
+    ``.NAME.ckptdoctor-hot`` next to the file, holds every byte that was to be overwritten. A folder of shards has one
+    journal, ``.ckptdoctor-hot`` in it, and all files that it names are interrupted.
 
 Why it matters
     Some of the new bytes may be in the file and others not. It may load and be wrong, so nothing in it is examined.
@@ -14,7 +15,8 @@ Detection
     The journal is there. Its name changes in the moment in which the change is complete.
 
 Repair
-    ``ckptdoctor undo FILE`` restores the file as it was before, byte for byte. Never delete the journal.
+    ``ckptdoctor undo FILE``, or ``undo FOLDER``, restores what was there before, byte for byte. Never delete the
+    journal.
 """
 
 from __future__ import annotations

@@ -1,21 +1,7 @@
-// The data of the page, and small helpers. Text from a file only ever becomes text: nothing here makes markup of it.
+// The data of the page, and small helpers.
 const data = JSON.parse(document.getElementById("data").textContent);
 const tensors = data.homes.length;
 const LEVELS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-const byId = (id) => document.getElementById(id);
-document.documentElement.classList.add("script");
-
-function make(tag, options = {}, ...inside) {
-  const made = document.createElement(tag);
-  for (const [key, value] of Object.entries(options)) {
-    if (key === "class") made.className = value;
-    else if (key === "text") made.textContent = value;
-    else if (key in made && typeof value !== "string") made[key] = value;
-    else made.setAttribute(key, value);
-  }
-  made.append(...inside.filter((each) => each != null));
-  return made;
-}
 
 function draw(tag, options = {}, ...inside) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);

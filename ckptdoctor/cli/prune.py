@@ -1,0 +1,139 @@
+"""``ckptdoctor prune`` says which checkpoints of a store may go, and moves them into a trash folder."""
+
+from __future__ import annotations
+
+import click
+
+from ckptdoctor.cli.command import Command
+from ckptdoctor.cli.console import emit, narrate, print_error
+from ckptdoctor.cli.exit_status import ExitStatus
+from ckptdoctor.cli.options import as_json, files, quiet
+from ckptdoctor.cli.progress import drawn
+
+_EXAMPLES = (
+    ("See what may go if the last three of each run stay", "ckptdoctor prune store.db --keep-last 3"),
+    (
+        "Move it into the trash of the store",
+        "ckptdoctor prune store.db --keep-last 3 --keep-every 1000 --apply",
+    ),
+)
+
+
+@click.command(
+    "prune",
+    cls=Command,
+    examples=_EXAMPLES,
+    groups={
+        "To keep": ("last", "every", "best", "metric", "broken"),
+        "To move": ("apply", "trash"),
+        "Output": ("style", "quiet"),
+    },
+)
+@click.argument("inventory", required=False, metavar="STORE.db", shell_complete=files)
+@click.option("--keep-last", "last", type=click.IntRange(1), metavar="N", help="The N newest valid ones of each run.")
+@click.option(
+    "--keep-every", "every", type=click.IntRange(1), metavar="STEPS", help="Those whose step is a multiple of it."
+)
+@click.option("--keep-best", "best", is_flag=True, help="Those with the best metric, as in val_loss=0.12.")
+@click.option(
+    "--metric", metavar="NAME[:min|:max]", default="", help="The metric of --keep-best, if there are several."
+)
+@click.option("--broken", is_flag=True, help="Broken ones may go, too, once a newer one is valid.")
+@click.option("--apply", is_flag=True, help="Carry the plan out. Without it, nothing is moved.")
+@click.option(
+    "--restore", "trash", metavar="TRASH", shell_complete=files, help="Move everything in a trash folder back."
+)
+@as_json
+@quiet
+def command(
+    inventory: str | None,
+    last: int | None,
+    every: int | None,
+    best: bool,
+    metric: str,
+    broken: bool,
+    apply: bool,
+    trash: str | None,
+    style: str,
+) -> ExitStatus:
+    """Say which checkpoints of a store may go, and move them.
+
+    STORE.db is what ckptdoctor audit wrote. The plan names every checkpoint, and why it stays. Whatever you ask, of
+    each run these stay: the newest valid one, the newest that a training can resume from, what something
+    that stays needs, what a link names, and what could not be examined. Files that differ in more than the numbers of
+    their names, or hold other tensors, do not replace each other.
+
+    With --apply, the newest ones are read whole first, whatever has changed since the audit stays, and the rest is
+    moved into .ckptdoctor-trash in the store. Nothing is deleted: that is left to you.
+
+    Exit status: 0 done, 1 some of what was to go or come back stayed where it is, 2 invalid usage, or an inventory that
+    cannot be used.
+    """
+    from ckptdoctor.errors import UsageError
+
+    if (trash is None) == (inventory is None):
+        raise UsageError("Name the inventory that ckptdoctor audit wrote, or a trash folder with --restore.")
+    if trash is not None:
+        if last or every or best or metric or broken or apply:
+            raise UsageError("--restore brings everything back: no other option goes with it.")
+        return _restored(trash, style)
+    assert inventory is not None
+    return _pruned(inventory, last or 0, every or 0, best, metric, broken, apply, style)
+
+
+def _pruned(
+    inventory: str, last: int, every: int, best: bool, metric: str, broken: bool, apply: bool, style: str
+) -> ExitStatus:
+    from time import time
+
+    from ckptdoctor.errors import CkptDoctorError, UsageError
+    from ckptdoctor.pruning.inventory import holdings
+    from ckptdoctor.pruning.plan import Policy, plan
+    from ckptdoctor.pruning.prune import Outcome, carry_out
+    from ckptdoctor.rendering import prune as shown
+
+    if metric and not best:
+        raise UsageError("--metric goes with --keep-best.")
+    found = holdings(inventory, time())
+    made = plan(found.checkpoints, Policy(last, every, best, metric, broken), found.pins)
+    outcomes: list[Outcome] = []
+    if style != "json":
+        emit(shown.planned(made))
+    if apply:
+        try:
+            with drawn("Interrupted: what was moved is in the trash, whole.", what="reading what stays") as bar:
+                for each in carry_out(found, made):
+                    outcomes.append(each)
+                    if style != "json":
+                        bar.clear()
+                        emit(shown.moved(each))
+        except (CkptDoctorError, KeyboardInterrupt):
+            print_error(shown.done(outcomes))
+            raise
+    if style == "json":
+        from ckptdoctor import __version__
+
+        emit(shown.as_json(made, outcomes, __version__, applied=apply))
+    elif apply:
+        emit(shown.done(outcomes))
+    elif made.going:
+        narrate("Nothing was moved. To move what may go into the trash of its store, add --apply.")
+    return ExitStatus.FINDINGS if any(each.trouble for each in outcomes) else ExitStatus.CLEAN
+
+
+def _restored(trash: str, style: str) -> ExitStatus:
+    from ckptdoctor.pruning.trash import Restored, restored
+    from ckptdoctor.rendering import prune as shown
+
+    every: list[Restored] = []
+    for each in restored(trash):
+        every.append(each)
+        if style != "json":
+            emit(shown.restored(each))
+    if style == "json":
+        from ckptdoctor import __version__
+
+        emit(shown.restored_json(trash, every, __version__))
+    elif not every:
+        emit(f"Nothing is in {trash}: all of it is back.")
+    return ExitStatus.FINDINGS if any(each.trouble for each in every) else ExitStatus.CLEAN

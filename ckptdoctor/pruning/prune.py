@@ -1,0 +1,201 @@
+"""Carries a plan out: what may go is looked at once more, and moved into the trash of its store.
+
+Right before, what stays in its stead is read whole, every byte and value of it, and every file that goes must be the
+one that was examined: by its size, time and inode. Whatever has changed since the audit stays.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+
+from ckptdoctor.errors import CkptDoctorError, RefusedError
+from ckptdoctor.inplace.names import numbers, undo_journal
+from ckptdoctor.noun import noun, replace
+from ckptdoctor.pruning.inventory import Holdings, recorded
+from ckptdoctor.pruning.plan import Held, Plan
+from ckptdoctor.pruning.trash import Restored, Trash
+from ckptdoctor.remote.addresses import is_address
+from ckptdoctor.runs.grouping import alone
+from ckptdoctor.runs.validity import examined, read_deeply, resumable
+from ckptdoctor.sealing.manifest import seal_beside
+
+
+@noun
+class Outcome:
+    """What became of a checkpoint that might go: it is in the folder ``trash``, or stayed because of ``trouble``."""
+
+    held: Held
+    trash: str = ""
+    trouble: str = ""
+
+
+@noun
+class Pruned:
+    """What prune did: its ``plan``, and the outcome of each that was to go, or what was ``restored``."""
+
+    plan: Plan | None = None
+    outcomes: tuple[Outcome, ...] = ()
+    restored: tuple[Restored, ...] = ()
+
+
+def carry_out(found: Holdings, made: Plan) -> Iterator[Outcome]:
+    """Move what may go, and yield what became of each. Raises RefusedError for stores elsewhere, and WriteError."""
+    elsewhere = next((each.path for each in made.going if is_address(each.path)), None)
+    if elsewhere is not None:
+        raise RefusedError(f"{elsewhere} is on another machine, where nothing is moved. The plan is all that there is.")
+    stands, links = _Stands(made, found.inventory), _Links()
+    moving = {each.path for each in made.going}
+    with ExitStack() as closing:
+        trash: dict[str, Trash] = {}
+        for each in made.going:
+            if any(outer in moving for outer in _folders_around(each.path)):
+                continue  # it goes with the folder that it is in
+            trouble = stands.trouble(each) or _changed(found.inventory, each) or links.trouble(each)
+            store = _store_of(each.path, found.stores)
+            if store not in trash:
+                trash[store] = closing.enter_context(Trash(store))
+            if not trouble:
+                try:
+                    for path in (*_beside(each, found.inventory, made), each.path):
+                        trash[store].take(path)
+                except RefusedError as error:
+                    trouble = error.message
+            yield Outcome(each, "" if trouble else trash[store].path, trouble)
+
+
+def _folders_around(path: str) -> Iterator[str]:
+    while (outer := os.path.dirname(path)) != path:
+        yield outer
+        path = outer
+
+
+def _store_of(path: str, stores: Iterable[str]) -> str:
+    """Return the innermost store that a checkpoint is in; of one that was audited by itself, its folder."""
+    around = [store for store in stores if path.startswith(store.rstrip(os.sep) + os.sep)]
+    return max(around, key=len, default=os.path.dirname(path))
+
+
+_SHARED = ("config.json", "adapter_config.json")  # by all files of a folder
+
+
+def _beside(going: Held, inventory: str, made: Plan) -> Iterator[str]:
+    """Yield what is of no use without a checkpoint: the state of its optimizer, its seal, and undo journals."""
+    path = going.path
+    if os.path.isdir(path):  # has them in it
+        return
+    folder = os.path.dirname(path)
+    alike = any(
+        (each.step, each.epoch) == (going.step, going.epoch) and os.path.dirname(each.path) == folder
+        for each in made.staying
+    )
+    if not alike:  # what stays may resume with the same optimizer
+        yield from _own(path, inventory)
+    if os.path.isfile(seal_beside(path)):
+        yield seal_beside(path)
+    for number in numbers(path, os.listdir(folder)):
+        yield undo_journal(path, number)
+
+
+def _own(path: str, inventory: str) -> Iterator[str]:
+    """Yield the files next to one with weights that hold the state of its optimizer."""
+    for each in recorded(inventory, path):
+        if each.path not in (path, seal_beside(path)) and os.path.basename(each.path) not in _SHARED:
+            yield each.path
+
+
+class _Stands:
+    """What stays in the stead of what goes, each read once, when it is first asked for."""
+
+    def __init__(self, made: Plan, inventory: str) -> None:
+        self._inventory = inventory
+        self._valid: dict[tuple[str, str], list[Held]] = {}
+        self._troubles: dict[tuple[str, bool], str] = {}
+        for each in made.staying:
+            if each.valid:
+                self._valid.setdefault((each.run, each.series), []).append(each)
+
+    def trouble(self, going: Held) -> str:
+        """Return why what stays is not enough for a checkpoint to go, "" if it is."""
+        stay = self._valid[going.run, going.series]
+        alike = [each for each in stay if each.layout == going.layout] if going.valid else stay
+        needed = [(alike[-1], False)]
+        if going.valid and going.resumable:
+            needed.append(([each for each in alike if each.resumable][-1], True))
+        for each, must_resume in needed:
+            if (each.path, must_resume) not in self._troubles:
+                self._troubles[each.path, must_resume] = _read_again(each, must_resume, self._inventory)
+            trouble = self._troubles[each.path, must_resume]
+            if trouble:
+                return f"{each.path}, which would stay in its stead, is not sound: {trouble}"
+        return ""
+
+
+def _read_again(held: Held, must_resume: bool, inventory: str) -> str:
+    """Return what is wrong with what is to stay, every byte and value of it read, "" if nothing is."""
+    try:
+        folder = os.path.isdir(held.path)
+        optimizers = () if folder else tuple(_own(held.path, inventory))
+        found = examined(replace(alone(held.path, folder=folder), optimizers=optimizers))
+        if found.trouble:
+            return found.trouble
+        return resumable(found).trouble if must_resume else read_deeply(found).trouble
+    except CkptDoctorError as error:
+        return error.message
+
+
+class _Links:
+    """The links in folders of checkpoints, each folder listed once: one may have been made since the audit."""
+
+    def __init__(self) -> None:
+        self._targets: dict[str, dict[str, str]] = {}
+
+    def trouble(self, going: Held) -> str:
+        """Return which link next to a checkpoint leads to it or into it, "" where none does."""
+        folder = os.path.dirname(going.path)
+        if folder not in self._targets:
+            links = [each.path for each in os.scandir(folder) if each.is_symlink()]
+            self._targets[folder] = {os.path.realpath(link): link for link in links}
+        for target, link in self._targets[folder].items():
+            if target == going.path or target.startswith(going.path + os.sep):
+                return f"the link {link} leads to it"
+        return ""
+
+
+def _changed(inventory: str, held: Held) -> str:
+    """Return how a checkpoint is another than the one that was examined, "" where it is the same."""
+    if os.path.islink(held.path):
+        return "it is a link"
+    if os.path.realpath(held.path) != held.path:
+        return "its path leads through a link, so it may be here a second time"
+    known = {each.path: each for each in recorded(inventory, held.path)}
+    try:
+        there = dict(_files(held.path))
+        for path, each in known.items():
+            status = there.get(path) or os.stat(path)
+            if (status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino) != (
+                *(each.size, each.mtime_ns, each.device, each.inode),
+            ):
+                return f"{path} has changed since it was examined"
+    except FileNotFoundError as error:
+        return f"{error.filename} is no longer there"
+    except OSError as error:
+        return f"{error.filename} cannot be looked at: {error.strerror}"
+    new = next((path for path in there if path not in known), None)
+    return "" if new is None else f"{new} was not there when it was examined"
+
+
+def _files(path: str) -> Iterable[tuple[str, os.stat_result]]:
+    """Yield the files of a checkpoint, links followed."""
+    if not os.path.isdir(path):
+        yield path, os.stat(path)
+        return
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for folder, _, names in os.walk(path, onerror=fail):
+        for name in names:
+            inner = os.path.join(folder, name)
+            yield inner, os.stat(inner)

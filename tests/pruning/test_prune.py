@@ -1,0 +1,202 @@
+"""Prune on real files: what a run can be resumed from is never worse afterwards, and all of it comes back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+import ckptdoctor
+from tests.commands import run_here
+from tests.runs.generated import KINDS, make
+
+FLAGS = (
+    {"resumable": False, "verified": False},
+    {"resumable": True, "verified": False},
+    {"resumable": True, "verified": True},
+)
+
+
+def audit(folder, *stores):
+    """The inventory of the stores."""
+    done = run_here("audit", *stores, "-o", "store.db", "--jobs", "1", "-q", cwd=folder)
+    assert done.returncode in (0, 1), done.stderr.decode()
+    return "store.db"
+
+
+def prune(folder, *options):
+    """What prune says, as it is asked for in JSON."""
+    done = run_here("prune", "store.db", *options, "--format", "json", cwd=folder)
+    assert done.returncode in (0, 1), done.stderr.decode()
+    return json.loads(done.stdout)
+
+
+def contents(folder):
+    """The hash of every file and the target of every link, by name; without the trash."""
+    return {
+        str(each.relative_to(folder)): os.readlink(each)
+        if each.is_symlink()
+        else hashlib.sha256(each.read_bytes()).digest()
+        for each in sorted(folder.rglob("*"))
+        if (each.is_symlink() or each.is_file()) and ".ckptdoctor-trash" not in each.parts
+    }
+
+
+def newest(run):
+    """What latest answers with each set of options."""
+    return [None if (found := ckptdoctor.latest(run, **flags)) is None else found.path for flags in FLAGS]
+
+
+def trashes(store):
+    """The trash folders of a store."""
+    return sorted((store / ".ckptdoctor-trash").glob("*"))
+
+
+def wrong(numbers, folder, *options):
+    """The runs of which latest says something else after a prune of their store; and whether all of it came back."""
+    store = folder / "store"
+    runs = {}
+    for number in numbers:
+        (store / str(number)).mkdir(parents=True)
+        runs[number] = make(number, store / str(number)).folder
+    before, said = contents(store), {number: newest(run) for number, run in runs.items()}
+    audit(folder, "store")
+    gone = [each["path"] for each in prune(folder, *options, "--apply")["checkpoints"] if each["moved_to"]]
+    assert gone and not any(map(os.path.lexists, gone))
+    found = [(number, said[number], newest(run)) for number, run in runs.items() if newest(run) != said[number]]
+    for trash in trashes(store):
+        assert run_here("prune", "--restore", trash, cwd=folder).returncode == 0
+    return found, contents(store) == before
+
+
+def test_latest_says_the_same_of_generated_runs(tmp_path):
+    """Whatever was planted in them; and they come back byte for byte."""
+    assert wrong(range(len(KINDS)), tmp_path, "--keep-last=1", "--broken") == ([], True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [("--keep-last=1",), ("--keep-last=2", "--broken"), ("--keep-every=200",)])
+def test_latest_says_the_same_of_hundreds(tmp_path, options):
+    """The same at scale."""
+    assert wrong(range(2_000, 2_150), tmp_path, *options) == ([], True)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run of six small files by torch."""
+    (tmp_path / "run").mkdir()
+    for step in range(100, 700, 100):
+        save(tmp_path / "run" / f"model_step{step}.pt", step)
+    return tmp_path / "run"
+
+
+def save(path, step):
+    """A checkpoint that says its step."""
+    torch.save({"model": {"weight": torch.rand(40, 40) + 0.1}, "global_step": step}, path)
+
+
+def test_nothing_is_moved_without_apply(run, tmp_path):
+    """The plan names what may go, and why the rest stays."""
+    audit(tmp_path, "run")
+    before = contents(tmp_path)
+    done = run_here("prune", "store.db", "--keep-last", "2", cwd=tmp_path)
+    said = done.stdout.decode()
+    assert done.returncode == 0 and b"--apply" in done.stderr
+    assert "stays  model_step600.pt" in said and "the newest valid one" in said
+    assert "goes   model_step400.pt" in said and "4 of 6 checkpoints may go" in said
+    assert contents(tmp_path) == before
+
+
+def test_what_changed_since_the_audit_stays(run, tmp_path):
+    """A file that was written anew is another one."""
+    audit(tmp_path, "run")
+    save(run / "model_step100.pt", 100)
+    (run / "model_step200.pt").unlink()
+    made = prune(tmp_path, "--keep-last", "1", "--apply")
+    troubles = {Path(each["path"]).name: each["trouble"] for each in made["checkpoints"] if each["trouble"]}
+    assert "has changed since" in troubles.pop("model_step100.pt")
+    assert "no longer there" in troubles.pop("model_step200.pt")
+    assert troubles == {} and (run / "model_step100.pt").exists() and not (run / "model_step300.pt").exists()
+
+
+def test_nothing_goes_if_what_would_stay_was_damaged_meanwhile(run, tmp_path):
+    """The newest is read whole right before: a flipped bit in it is found, although it has the same size and time."""
+    audit(tmp_path, "run")
+    newest_one = run / "model_step600.pt"
+    data, status = bytearray(newest_one.read_bytes()), newest_one.stat()
+    data[len(data) // 2] ^= 4
+    newest_one.write_bytes(data)
+    os.utime(newest_one, ns=(status.st_atime_ns, status.st_mtime_ns))
+    made = prune(tmp_path, "--keep-last", "1", "--apply")
+    assert all(each["moved_to"] is None for each in made["checkpoints"])
+    assert "F009" in next(each["trouble"] for each in made["checkpoints"] if each["trouble"])
+
+
+def test_a_link_that_was_made_since_keeps_its_target(run, tmp_path):
+    """Nobody is left with a link to nothing."""
+    audit(tmp_path, "run")
+    (run / "latest.pt").symlink_to("model_step300.pt")
+    made = prune(tmp_path, "--keep-last", "1", "--apply")
+    assert [Path(each["path"]).name for each in made["checkpoints"] if each["trouble"]] == ["model_step300.pt"]
+    assert (run / "latest.pt").exists()
+
+
+def test_an_inventory_of_an_audit_that_did_not_end_is_refused(run, tmp_path):
+    """What it did not see might need what would go."""
+    import sqlite3
+
+    audit(tmp_path, "run")
+    with sqlite3.connect(tmp_path / "store.db") as rows:
+        rows.execute("UPDATE audit SET state = 'interrupted'")
+    rows.close()
+    done = run_here("prune", "store.db", "--keep-last", "1", cwd=tmp_path)
+    assert done.returncode == 2 and b"did not end" in done.stderr
+
+
+def test_the_state_of_an_optimizer_next_to_weights_goes_with_them(tmp_path):
+    """It is as large as two of them, and of no use alone."""
+    (tmp_path / "run").mkdir()
+    for step in (100, 200):
+        save(tmp_path / "run" / f"model_{step}.pt", step)
+        net = torch.nn.Linear(4, 4)
+        optimizer = torch.optim.Adam(net.parameters())
+        net(torch.ones(4)).sum().backward()
+        optimizer.step()
+        torch.save(optimizer.state_dict(), tmp_path / "run" / f"optimizer_{step}.pt")
+    audit(tmp_path, "run")
+    prune(tmp_path, "--keep-last", "1", "--apply")
+    assert sorted(each.name for each in (tmp_path / "run").iterdir() if each.is_file()) == [
+        *("model_200.pt", "optimizer_200.pt"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def store_db(tmp_path_factory):
+    """A folder with an inventory of one run."""
+    folder = tmp_path_factory.mktemp("store")
+    (folder / "run").mkdir()
+    save(folder / "run" / "model_step1.pt", 1)
+    audit(folder, "run")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "Name the inventory"),
+        (("store.db",), "Say what is to stay"),
+        (("store.db", "--keep-last", "1", "--metric", "loss"), "--keep-best"),
+        (("--restore", "trash", "--apply"), "no other option"),
+        (("missing.db", "--keep-last", "1"), "missing.db"),
+        (("--restore", "missing"), "not a trash folder"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(store_db, options, said):
+    """In one sentence, and nothing is touched."""
+    tmp_path = store_db
+    done = run_here("prune", *options, cwd=tmp_path)
+    assert done.returncode == 2 and said in done.stderr.decode() and "Traceback" not in done.stderr.decode()

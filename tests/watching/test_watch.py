@@ -1,0 +1,315 @@
+"""Each new checkpoint of a run has one line, when it is complete and not before."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from itertools import count
+
+import pytest
+import torch
+
+import ckptdoctor
+from ckptdoctor.watching.judging import Watched
+from ckptdoctor.watching.watch import Began, Ended, Watcher, WatchRequest
+from tests.commands import run_here
+from tests.runs.generated import KINDS, Run, Saved, adam, weights
+
+
+def save(path, step, *, seed=0, **changed):
+    """Save weights and Adam's state as a script does."""
+    model = weights(seed) | changed
+    torch.save({"model": model, "optimizer": adam(), "step": step, "scheduler": {}, "rng": 1}, path)
+    return model
+
+
+def watched(run, *acts, looks=2, **options):
+    """What comes of a run of which ``acts`` are done one after another, each followed by so many looks."""
+    turns = [turn for act in acts for turn in (act, *[None] * (looks - 1))]
+    turn = iter(turns)
+
+    def wait(seconds):
+        act = next(turn, stop)
+        if act is not None:
+            act()
+
+    def stop():
+        raise KeyboardInterrupt
+
+    watcher = Watcher(WatchRequest(str(run), **options), wait)
+    events = []
+    try:
+        events.extend(iter(watcher.events()))
+    except KeyboardInterrupt:
+        events.append(watcher)
+    return events
+
+
+def lines(events):
+    """The checkpoints alone."""
+    return [each for each in events if isinstance(each, Watched)]
+
+
+def test_a_new_checkpoint_has_one_line(tmp_path):
+    """With its step, its levels, and nothing of those that were there before."""
+    save(tmp_path / "step_1.pt", 1)
+    began, line, watcher = watched(tmp_path, lambda: save(tmp_path / "step_2.pt", 2), looks=4)
+    assert (began.existing, began.newest.step) == (1, 1)
+    assert (line.name, line.step, line.valid, line.since, watcher.lines) == ("step_2.pt", 2, True, "step_1.pt", 1)
+    assert [each.value for each in line.levels] == ["V0", "V1", "V2", "V3"]
+
+
+def test_what_is_written_in_pieces_has_a_line_at_its_end(tmp_path):
+    """However long it stays as it is in between; its last piece has the headers of a zip."""
+    save(tmp_path / "whole", 5)
+    data = (tmp_path / "whole").read_bytes()
+    path = tmp_path / "run" / "step_5.pt"
+    path.parent.mkdir()
+    pieces = [lambda end=end: path.write_bytes(data[:end]) for end in (1, 2_000, len(data) - 100, len(data) - 1)]
+    events = watched(path.parent, *pieces, looks=3)
+    assert lines(events) == [] and list(events[-1].unfinished) == ["step_5.pt"]
+    (line,) = lines(watched(path.parent, *pieces, lambda: path.write_bytes(data), looks=3))
+    assert (line.valid, line.step) == (True, 5)
+
+
+def test_a_file_that_is_still_growing_has_no_line(tmp_path):
+    """Although its headers, which come first, are complete: sizes and times change from one look to the next."""
+    grown = count()
+    folder = tmp_path / "checkpoint-7"
+
+    def more():
+        folder.mkdir(exist_ok=True)
+        save(folder / "pytorch_model.bin", 7)
+        (folder / f"shard-{next(grown)}.txt").write_text("")
+
+    assert lines(watched(tmp_path, *[more] * 6, looks=1)) == []
+    assert len(lines(watched(tmp_path, *[more] * 6, lambda: None, lambda: None, looks=1))) == 1
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_each_library_has_a_line_when_its_last_file_is_there(kind, tmp_path):
+    """The files of a checkpoint appear one after another; the line comes once, after the last that matters."""
+    whole, run = Run(tmp_path / "whole", kind), tmp_path / "run"
+    whole.folder.mkdir()
+    run.mkdir()
+    whole.pattern = "ckpt_{}.pt"
+    for step in (100, 200):
+        whole.saved.append(Saved(KINDS[kind](whole, step, None), step))
+    every = [path for path in whole.folder.rglob("*") if path.is_file()]
+    every.sort(key=lambda path: (path.stat().st_mtime_ns, path.name))
+    saved = [str(run / each.path.relative_to(whole.folder)) for each in whole.saved]
+
+    def copy(path):
+        goal = run / path.relative_to(whole.folder)
+        goal.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, goal)
+
+    found = lines(watched(run, *[lambda path=path: copy(path) for path in every], looks=3))
+    assert [(each.path, each.valid) for each in found] == [(path, True) for path in saved], (found, every)
+
+
+def test_a_temporary_name_has_no_line(tmp_path):
+    """The line comes when the checkpoint has got its own name."""
+    events = watched(
+        tmp_path,
+        lambda: save(tmp_path / "step_1.pt.tmp", 1),
+        lambda: None,
+        lambda: os.replace(tmp_path / "step_1.pt.tmp", tmp_path / "step_1.pt"),
+    )
+    assert [each.name for each in lines(events)] == ["step_1.pt"]
+    (*_, watcher) = watched(tmp_path, lambda: save(tmp_path / "step_2.pt.tmp", 2))
+    assert watcher.unfinished == {"step_2.pt.tmp": "it has a temporary name"}
+
+
+def test_weights_that_moved_are_measured(tmp_path):
+    """The distance is that of torch; equal weights have none, and a counter of integers does not matter."""
+    path = (tmp_path / "step_{}.pt").as_posix().format
+    saved = []
+    events = watched(
+        tmp_path,
+        lambda: saved.append(save(path(1), 1, seed=1)),
+        lambda: saved.append(save(path(2), 2, seed=2, num_batches_tracked=torch.tensor(10**9))),
+        lambda: save(path(3), 3, seed=2),
+    )
+    one, other = (torch.cat([each[name].flatten().double() for name in weights()]) for each in saved)
+    first, second, third = lines(events)
+    assert (first.moved, first.since, third.moved) == (None, None, 0.0)
+    assert second.moved == pytest.approx(float((other - one).norm() / one.norm()), rel=1e-4)
+    assert second.seconds_since == pytest.approx(os.stat(path(2)).st_mtime - os.stat(path(1)).st_mtime)
+
+
+def test_nan_is_named(tmp_path):
+    """An invalid checkpoint says which tensor; the next one is compared with it."""
+    bad = torch.full((24,), float("nan"))
+    events = watched(
+        tmp_path,
+        lambda: save(tmp_path / "step_1.pt", 1),
+        lambda: save(tmp_path / "step_2.pt", 2, **{"layers.0.bias": bad}),
+        lambda: save(tmp_path / "step_3.pt", 3),
+    )
+    _, line, third = lines(events)
+    assert [each.value for each in line.levels] == ["V0", "V1", "V3"]
+    assert "24 NaN in 1 tensor" in line.trouble and line.findings[0].keys == (("model", "layers.0.bias"),)
+    assert (line.moved, line.unmeasured) == (None, "NaN or infinity is new here")
+    assert (third.valid, third.since, third.unmeasured) == (True, "step_2.pt", "it has NaN or infinity")
+
+
+def test_what_stays_cut_off_is_invalid_after_a_minute(tmp_path, monkeypatch):
+    """A killed save has a line as well, when nothing has been written for so long."""
+    save(tmp_path / "step_1.pt", 1)
+    monkeypatch.setattr("ckptdoctor.watching.watch._PATIENCE", 0.0)
+    cut = (tmp_path / "step_1.pt").read_bytes()[:-50]
+    (line,) = lines(watched(tmp_path, lambda: (tmp_path / "step_2.pt").write_bytes(cut)))
+    assert (line.name, line.valid, line.levels) == ("step_2.pt", False, ())
+
+
+def test_a_file_that_is_saved_again_has_a_line_again(tmp_path):
+    """The one before it is gone then, so that how far the weights moved is not known."""
+    path = tmp_path / "ckpt.pt"
+    for run in (tmp_path, path):
+        path.unlink(missing_ok=True)
+        found = lines(watched(run, *[lambda step=step: save(path, step) for step in (1, 2)]))
+        assert [each.step for each in found] == [1, 2]
+        assert (found[1].moved, found[1].unmeasured) == (None, "it was overwritten")
+
+
+def test_what_is_removed_is_forgotten(tmp_path):
+    """As trainers do that keep the last few."""
+    one, two = tmp_path / "step_1.pt", tmp_path / "step_2.pt"
+
+    def second():
+        save(two, 2)
+        one.unlink()
+
+    first, line = lines(watched(tmp_path, lambda: save(one, 1), second))
+    assert (line.since, line.moved, line.unmeasured) == (first.name, None, "it is gone")
+
+
+def test_a_link_to_a_checkpoint_has_no_line(tmp_path):
+    """Such as last.ckpt, where Lightning links it."""
+
+    def both():
+        save(tmp_path / "epoch=1-step=4.ckpt", 4)
+        (tmp_path / "last.ckpt").symlink_to("epoch=1-step=4.ckpt")
+
+    assert [each.name for each in lines(watched(tmp_path, both))] == ["epoch=1-step=4.ckpt"]
+
+
+def test_a_run_that_is_not_there_yet(tmp_path):
+    """Its folder is waited for."""
+    run = tmp_path / "run"
+
+    def begin():
+        run.mkdir()
+        save(run / "step_1.pt", 1)
+
+    began, line, _ = watched(run, lambda: None, begin)
+    assert (began.there, line.step) == (False, 1)
+
+
+def test_it_ends_with_a_step(tmp_path):
+    """At once where the newest is that far."""
+    acts = [lambda step=step: save(tmp_path / f"step_{step}.pt", step) for step in (1, 2, 3)]
+    assert watched(tmp_path, *acts, until=2)[-1] == Ended("step_2.pt has reached step 2", well=True)
+    assert [type(each) for each in watched(tmp_path, until=1)] == [Began, Ended]
+
+
+def test_it_ends_when_a_process_has_ended(tmp_path):
+    """What was saved last has its line all the same, and what is cut off as well."""
+    save(tmp_path / "whole", 1)
+    data = (tmp_path / "whole").read_bytes()
+    (tmp_path / "whole").unlink()
+    script = "import sys, time; time.sleep(0.3); open('step_1.pt', 'wb').write(open(0, 'rb').read()[:int(sys.argv[1])])"
+    for end in (len(data), len(data) - 9):
+        with subprocess.Popen([sys.executable, "-c", script, str(end)], cwd=tmp_path, stdin=subprocess.PIPE) as process:
+            process.stdin.write(data)
+            process.stdin.close()
+            found = list(ckptdoctor.watch(tmp_path, pid=process.pid, interval=0.1))
+        assert [each.valid for each in found] == [end == len(data)]
+        (tmp_path / "step_1.pt").unlink()
+
+
+def test_scripts_ask_once(tmp_path):
+    """Every checkpoint in order, and status 1 with --fail-on at the first that is not as asked."""
+    for step in (9, 10):
+        save(tmp_path / f"step_{step}.pt", step)
+    torch.save(weights(), tmp_path / "step_11.pt")
+    asked = ("watch", tmp_path, "--once", "--interval", 0.05)
+    done = run_here(*asked, cwd=tmp_path)
+    said = done.stdout.decode().splitlines()
+    assert [line.split(" · ")[1] for line in said] == ["step 9", "step 10", "step 11"] and done.returncode == 0
+    assert said[1].endswith("weights unchanged · valid: V0 headers, V1 bytes, V2 values, V3 resumable")
+    assert said[2].endswith("V2 values · not resumable: it has no optimizer state")
+    assert run_here(*asked, "--fail-on", "invalid", cwd=tmp_path).returncode == 0
+    done = run_here(*asked, "--fail-on", "unresumable", cwd=tmp_path)
+    assert done.returncode == 1 and b"step_11.pt is not resumable: 3 checkpoints in" in done.stderr
+
+
+def test_lines_of_json(tmp_path):
+    """One object each, with the keys of what is NaN."""
+    save(tmp_path / "step_1.pt", 1, **{"layers.0.bias": torch.full((24,), float("inf"))})
+    done = run_here("watch", tmp_path, "--once", "--interval", 0.05, "--format", "json", "-q", cwd=tmp_path)
+    (line,) = done.stdout.splitlines()
+    said = json.loads(line)
+    assert (said["step"], said["valid"], said["levels"], done.stderr) == (1, False, ["V0", "V1", "V3"], b"")
+    assert said["findings"][0]["keys"] == ["model/layers.0.bias"]
+
+
+def test_it_gives_up(tmp_path):
+    """With status 1 where nothing came for so long."""
+    done = run_here("watch", tmp_path, "--timeout", 0, "--interval", 0.05, cwd=tmp_path)
+    assert done.returncode == 1 and b"No new checkpoint for 0 s: 0 checkpoints in" in done.stderr
+    done = run_here("watch", tmp_path, "--timeout", -1, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (2, b"error: --timeout must be a number of seconds: -1.\n")
+
+
+def test_beside_a_process_that_writes_slowly(tmp_path):
+    """In a log: no line before the last byte is there, one line soon after it, and Ctrl-C ends in one sentence."""
+    save(tmp_path / "whole", 3)
+    run = tmp_path / "run"
+    run.mkdir()
+    script = (
+        "import sys, time\n"
+        "data = open('whole', 'rb').read()\n"
+        "with open('run/step_3.pt', 'wb', buffering=0) as file:\n"
+        "    for at in range(0, len(data), len(data) // 8 + 1):\n"
+        "        file.write(data[at : at + len(data) // 8 + 1])\n"
+        "        time.sleep(0.25)\n"
+        "print(time.time())\n"
+    )
+    log = tmp_path / "log"
+    with (
+        open(log, "wb") as output,
+        subprocess.Popen(
+            [sys.executable, "-m", "ckptdoctor", "watch", "run", "--interval", "0.1"],
+            cwd=tmp_path, stdout=output, stderr=subprocess.STDOUT,
+        ) as watching,
+    ):  # fmt: skip
+        _until(lambda: b"waiting" in log.read_bytes())
+        with subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path, stdout=subprocess.PIPE) as writer:
+            while writer.poll() is None:
+                assert b"step_3.pt" not in log.read_bytes() or writer.poll() is not None or _whole(run, tmp_path)
+                time.sleep(0.01)
+        _until(lambda: b"step_3.pt" in log.read_bytes())
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(20) == 130
+    first, line, last = log.read_text().splitlines()
+    assert first == "run has no checkpoint yet: waiting for the first."
+    assert " step_3.pt · step 3 · " in line and line.endswith("valid: V0 headers, V1 bytes, V2 values, V3 resumable")
+    assert last.startswith("Stopped: 1 checkpoint in ") and last.endswith(" s, all valid.")
+
+
+def _whole(run, folder):
+    return (run / "step_3.pt").stat().st_size == (folder / "whole").stat().st_size
+
+
+def _until(true):
+    end = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)

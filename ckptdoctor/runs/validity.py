@@ -216,15 +216,15 @@ def _makes(fault: Fault, finding: Finding) -> bool:
 class Deep:
     """What reading every byte showed: ``trouble`` or "", and ``unproven``: why V1 is not reached all the same.
 
-    ``levels`` are those of V1 and V2 that it reaches, ``findings`` are what keeps it from the others. ``reports`` are
-    those of a deep check of each part, as far as it came to that.
+    ``reports`` are those of a deep check of each part, as far as it came to that.
+    ``levels`` are those of V1 and V2 that it reaches, ``findings`` are what keeps it from the others.
     """
 
     trouble: str = ""
     unproven: str = ""
+    reports: tuple[FileReport, ...] = ()
     levels: tuple[Level, ...] = ()
     findings: tuple[Finding, ...] = ()
-    reports: tuple[FileReport, ...] = ()
 
 
 def read_deeply(found: Examined) -> Deep:
@@ -250,7 +250,8 @@ def read_deeply(found: Examined) -> Deep:
         unproven = f"{listed(sorted(bare), 2)} {'has' if len(bare) == 1 else 'have'} no checksums"
     proven = [] if unproven or _trouble(reports, _V1) else [_V1]
     proven += [] if trouble else [_V2]
-    return Deep(trouble, "" if trouble else unproven, tuple(proven), tuple(_faults(reports, _V1, _V2)), reports)
+    faults = tuple(_faults(reports, _V1, _V2))
+    return Deep(trouble, "" if trouble else unproven, reports, tuple(proven), faults)
 
 
 def _without_checksum(checkpoint: Checkpoint) -> Iterator[str]:

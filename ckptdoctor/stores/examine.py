@@ -26,7 +26,7 @@ from ckptdoctor.runs import kinds
 from ckptdoctor.runs.kinds import Kind
 from ckptdoctor.runs.listing import below, read_json
 from ckptdoctor.runs.step import disagree, of_name, scalar
-from ckptdoctor.runs.validity import Deep, Examined, examined, read_deeply, resumable
+from ckptdoctor.runs.validity import Deep, Examined, Level, examined, read_deeply, resumable
 from ckptdoctor.stores import schema
 from ckptdoctor.stores.contents import Layout, Reading, layout_of, together
 from ckptdoctor.stores.listing import Unit
@@ -120,7 +120,7 @@ def _proven(facts: dict[str, Any], every: Deep) -> dict[str, Any]:
     if every.trouble:
         lacks = {"level": None, "levels": 0, "resumable": 0, "lacks": text(every.trouble), "without": ""}
         return {"deep": 1, "trouble": text(every.trouble), "health": "broken"} | lacks
-    levels = facts["levels"] | schema.V2 | (0 if every.unproven else schema.V1)
+    levels = facts["levels"] | schema.V2 | (schema.V1 if Level.BYTES in every.levels else 0)
     return {"deep": 1, "levels": levels, "level": 3 if levels & schema.V3 else 2}
 
 

@@ -58,7 +58,8 @@ def _moved(each: Watched) -> str:
     if each.moved is None:
         told = each.unmeasured and each.valid  # else the line says what is wrong
         return f"weights not compared with {each.since}: {each.unmeasured}" if told else ""
-    return f"weights moved {number(100 * each.moved)} %" if each.moved else "weights unchanged"
+    about = "about " if each.estimated else ""
+    return f"weights moved {about}{number(100 * each.moved)} %" if each.moved else "weights unchanged"
 
 
 def duration(seconds: float) -> str:
@@ -119,6 +120,7 @@ def as_json(each: Watched, version: str) -> str:
         "since": each.since,
         "seconds_since": None if each.seconds_since is None else round(each.seconds_since, 3),
         "moved": each.moved,
+        "estimated": each.estimated,
         "unmeasured": each.unmeasured,
     }
     return json.dumps(document, allow_nan=False)

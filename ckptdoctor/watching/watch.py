@@ -20,7 +20,7 @@ from ckptdoctor.runs.latest import search
 from ckptdoctor.runs.step import Position
 from ckptdoctor.runs.validity import Examined, examined
 from ckptdoctor.watching.files import Files, files_of
-from ckptdoctor.watching.judging import Base, Watched, in_epochs, judged, require_fail_on
+from ckptdoctor.watching.judging import Base, Watched, base_of, in_epochs, judged, require_fail_on
 
 _HERE, _ELSEWHERE = 2.0, 30.0  # seconds between two looks: a listing of a store is a request
 _SHORTEST = 0.05
@@ -205,7 +205,7 @@ class Watcher:
         files = files_of(base) if base is not None else None
         if base is None or files is None:
             return Began(shown(run), True, len(found))
-        self._before = Base(examined(base), files)
+        self._before = base_of(examined(base), files, headers_only=self.request.headers_only)
         return Began(shown(run), True, len(found), base.name, self._before.found.reached)
 
     def _candidates(self) -> tuple[Candidate, ...] | None:
@@ -294,7 +294,7 @@ class Watcher:
             return None
         known.over, known.valid, known.found = True, line.valid, None
         if not found.trouble:
-            self._before = Base(found, known.files)
+            self._before = base_of(found, known.files, headers_only=request.headers_only)
         return line
 
     def _to_come(self, candidate: Candidate, files: Files) -> str:

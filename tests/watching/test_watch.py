@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import ckptdoctor
+from ckptdoctor.rendering.watch import line as rendered
 from ckptdoctor.watching.judging import Watched
 from ckptdoctor.watching.watch import Began, Ended, Watcher, WatchRequest
 from tests.commands import run_here
@@ -169,13 +170,14 @@ def test_what_stays_cut_off_is_invalid_after_a_minute(tmp_path, monkeypatch):
 
 
 def test_a_file_that_is_saved_again_has_a_line_again(tmp_path):
-    """The one before it is gone then, so that how far the weights moved is not known."""
+    """The one before it is gone then, and what was kept of it in memory shows how far the weights moved."""
     path = tmp_path / "ckpt.pt"
+    one, other = (torch.cat([each.flatten() for each in weights(seed).values()]) for seed in (1, 2))
     for run in (tmp_path, path):
         path.unlink(missing_ok=True)
-        found = lines(watched(run, *[lambda step=step: save(path, step) for step in (1, 2)]))
-        assert [each.step for each in found] == [1, 2]
-        assert (found[1].moved, found[1].unmeasured) == (None, "it was overwritten")
+        found = lines(watched(run, *[lambda step=step: save(path, step, seed=step) for step in (1, 2)]))
+        assert [each.step for each in found] == [1, 2] and not found[1].estimated
+        assert found[1].moved == pytest.approx(float((other - one).norm() / one.norm()), rel=1e-4)
 
 
 def test_what_is_removed_is_forgotten(tmp_path):
@@ -187,7 +189,20 @@ def test_what_is_removed_is_forgotten(tmp_path):
         one.unlink()
 
     first, line = lines(watched(tmp_path, lambda: save(one, 1), second))
-    assert (line.since, line.moved, line.unmeasured) == (first.name, None, "it is gone")
+    assert (line.since, line.moved, line.unmeasured) == (first.name, 0.0, "")
+
+
+def test_a_part_of_large_weights_is_kept(tmp_path, monkeypatch):
+    """Of a checkpoint that is gone: what moved is estimated by it, and said so."""
+    monkeypatch.setattr("ckptdoctor.values.sampling._MOST", 1 << 18)
+    path = tmp_path / "ckpt.pt"
+    before = {name: torch.randn(1500, 700) for name in ("a", "b")} | {"c": torch.randn(9)}
+    after = {name: each + 0.01 * torch.randn(each.shape) for name, each in before.items()}
+    events = watched(tmp_path, lambda: torch.save(before, path), lambda: torch.save(after, path))
+    line = lines(events)[1]
+    one, other = (torch.cat([each.flatten() for each in state.values()]) for state in (before, after))
+    assert line.estimated and line.moved == pytest.approx(float((other - one).norm() / one.norm()), rel=0.02)
+    assert f"weights moved about {100 * line.moved:.3g} %" in rendered(line)
 
 
 def test_a_link_to_a_checkpoint_has_no_line(tmp_path):

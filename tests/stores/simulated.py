@@ -2,7 +2,8 @@
 
 ``simulated://SEED-RUNS-PER`` has so many runs with so many checkpoints each (at most ``MOST``): files of safetensors
 and of torch with declared sizes up to 100 GB, and folders of transformers' Trainer. Faults are planted by the same
-numbers, so that the truth of each checkpoint is known. Values are zeros that nobody has to read.
+numbers, so that the truth of each checkpoint is known. Values are zeros that nobody has to read. Each request takes
+SIMULATED_LATENCY seconds.
 
 A process of its own finds the file system by an entry point (``installed``), as it finds any that pip installs.
 """
@@ -14,6 +15,7 @@ import json
 import os
 import struct
 import sys
+import time
 import zlib
 from functools import cache
 from pathlib import Path
@@ -91,6 +93,10 @@ class SimulatedStore(AbstractFileSystem):
     cachable = False
     requests = {"ls": 0, "info": 0, "get": 0}  # noqa: RUF012 - of all instances
 
+    def _asked(self, what):
+        self.requests[what] += 1
+        time.sleep(float(os.environ.get("SIMULATED_LATENCY", "0")))
+
     def _parsed(self, path):
         store, *rest = self._strip_protocol(path).strip("/").split("/")
         seed, runs, per = (int(each) for each in store.split("-"))
@@ -98,7 +104,7 @@ class SimulatedStore(AbstractFileSystem):
 
     def ls(self, path, detail=True, **kwargs):
         """What is directly in a folder."""
-        self.requests["ls"] += 1
+        self._asked("ls")
         return self._listed(path, detail)
 
     def _listed(self, path, detail=True):
@@ -135,13 +141,13 @@ class SimulatedStore(AbstractFileSystem):
     def _checkpoint(self, base, run, number, seed):
         step = STEP * (number + 1)
         fault, odd = planted(run, number, seed)
-        time = self._time(run, number, seed)
+        modified = self._time(run, number, seed)
         if kind(run) == "trainer":
             name = f"{'tmp-' if odd == 'unfinished' else ''}checkpoint-{step}"
             return [self._folder(f"{base}/{name}")]
         suffix = ".safetensors" if kind(run) == "safetensors" else ".pt"
         name = f"{base}/model_step{step}{suffix}{'.tmp' if odd == 'unfinished' else ''}"
-        return [self._file(name, self._size(run, step, fault), time)]
+        return [self._file(name, self._size(run, step, fault), modified)]
 
     def _size(self, run, step, fault):
         if fault == "empty":
@@ -155,7 +161,7 @@ class SimulatedStore(AbstractFileSystem):
 
     def _inside(self, base, run, number, seed):
         fault, _ = planted(run, number, seed)
-        time = self._time(run, number, seed)
+        modified = self._time(run, number, seed)
         step = STEP * (number + 1)
         sizes = {
             "model.safetensors": 0 if fault == "empty" else self._size(run, step, "" if fault == "lost" else fault),
@@ -166,11 +172,11 @@ class SimulatedStore(AbstractFileSystem):
         }
         if fault == "lost":
             del sizes["model.safetensors"]
-        return [self._file(f"{base}/{name}", size, time) for name, size in sizes.items()]
+        return [self._file(f"{base}/{name}", size, modified) for name, size in sizes.items()]
 
     def info(self, path, **kwargs):
         """What is known of one name."""
-        self.requests["info"] += 1
+        self._asked("info")
         return self._known(path)
 
     def _known(self, path):
@@ -184,7 +190,7 @@ class SimulatedStore(AbstractFileSystem):
 
     def cat_file(self, path, start=None, end=None, **kwargs):
         """These bytes of a file."""
-        self.requests["get"] += 1
+        self._asked("get")
         (_, seed, _, _), rest = self._parsed(path)
         run = int(rest[1].removeprefix("run"))
         name = rest[-1]

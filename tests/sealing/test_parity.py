@@ -446,3 +446,19 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
         done = subprocess.run(typed, capture_output=True, check=True)
         peaks.append(int(done.stdout))
     assert peaks[1] < 1.3 * peaks[0] and peaks[1] < 250_000, peaks
+
+
+def test_whoever_listens_hears_how_far_it_is(path):
+    """Each kind of work to its last byte: hashes and parity, comparing, rebuilding."""
+    size = path.stat().st_size
+    heard = []
+    ckptdoctor.seal(path, parity="1%", force=True, progress=heard.append)
+    assert {"hashing", "computing parity"} <= {each.what for each in heard if each.done == each.total == size}
+    wipe(path, 0, 10)
+    heard.clear()
+    ckptdoctor.verify(path, progress=heard.append)
+    assert {"hashing", "comparing blocks"} <= {each.what for each in heard if each.done == each.total == size}
+    heard.clear()
+    ckptdoctor.rebuild(path, progress=heard.append)
+    done = {each.what for each in heard if each.done == each.total}
+    assert {"comparing blocks", "rebuilding", "copying", "verifying"} <= done

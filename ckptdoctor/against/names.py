@@ -14,6 +14,7 @@ from itertools import groupby
 
 from ckptdoctor.against.elements import Elements
 from ckptdoctor.against.links import AS_IS, HALVED, PAIRED, TRANSPOSED, Link, row_size, whole
+from ckptdoctor.against.padding import padded
 from ckptdoctor.match.published import llama_cpp
 from ckptdoctor.match.published.catalogue import PUBLISHED
 from ckptdoctor.match.published.table import (
@@ -251,7 +252,8 @@ def _one_to_one(source: Elements, export: Elements, orders: Sequence[str], there
                     ]
                 else:
                     right += extra
-    for link in right:
+    some = padded(source, export)
+    for link in [*right, *([some] if some is not None else [])]:
         yield Guess((link,))
     for link, told in wrong:
         yield Guess((link,), told)

@@ -98,6 +98,9 @@ def _changed(fate: Fate) -> str:
             found[_ORDERS[link.order]] = None
         if link.shifted:
             found["one added"] = None
+        if each.padding:
+            rows = plural(abs(each.padding), "row")
+            found[f"{rows} of padding {'added' if each.padding > 0 else 'left out'}"] = None
         if each.outcome.through:
             found[f"rounded to {each.outcome.through} first"] = None
     return ", ".join([*_joined(fate), *found])
@@ -160,6 +163,7 @@ def _place_entry(place: Place) -> dict[str, object]:
         "order": link.order,
         "head_rows": link.head or None,
         "one_added": link.shifted,
+        "padding_rows": place.padding,
         "rounded_through": outcome.through or None,
         "largest_error": _finite(outcome.largest),
         "mean_error": _finite(outcome.mean),

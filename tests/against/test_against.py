@@ -394,6 +394,54 @@ def test_megatron_takes_its_rows_in_no_other_order(tmp_path):
         assert report.accounted is accounted
 
 
+# ---- vocabularies with rows of padding
+
+
+EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+
+def padded(model, names, how, rows=32):
+    """The same with more rows behind those of some tensors."""
+    made = dict(model)
+    for name in names:
+        last = model[name][-1:]
+        some = np.random.default_rng(6).standard_normal((rows, last.shape[1])).astype(np.float32)
+        more = {"zeros": np.zeros_like(some), "copies": np.repeat(last, rows, 0), "random": some}[how]
+        made[name] = np.concatenate([model[name], more])
+    return made
+
+
+@pytest.mark.parametrize("how", ["zeros", "copies"])
+def test_rows_of_padding_are_accounted_for(how, source, tmp_path):
+    """Added and left out, as they are and packed; and told."""
+    more = stored(padded(MODEL, (EMBEDDINGS, HEAD), how), tmp_path / "more.safetensors")
+    packed = saved(exported(padded(MODEL, (EMBEDDINGS, HEAD), how)), tmp_path / "more.gguf", "Q8_0")
+    for export, given, rows in ((more, source, 32), (source, more, -32), (packed, source, 32)):
+        report = ckptdoctor.verify(export, against=given)
+        assert report.accounted
+        paddings = {each.name: place.padding for each in report.fates for place in each.places if place.padding}
+        assert paddings == {EMBEDDINGS: rows, HEAD: rows}
+    shown = run_here("verify", source, "--against", more, cwd=tmp_path).stdout.decode()
+    assert "2 tensors    32 rows of padding left out" in shown
+
+
+def test_other_rows_at_the_end_of_a_vocabulary_are_named(source, tmp_path):
+    """They come from nowhere, or are lost, unless that was said to be so; what is no vocabulary is not padded."""
+    more = stored(padded(MODEL, (EMBEDDINGS,), "random"), tmp_path / "more.safetensors")
+    report = ckptdoctor.verify(more, against=source)
+    assert [(each.name, each.accounted) for each in report.new] == [(EMBEDDINGS, False)]
+    assert "its last 32 rows" in report.new[0].told
+    assert ckptdoctor.verify(more, against=source, added=[EMBEDDINGS]).accounted
+    assert failures(ckptdoctor.verify(source, against=more)) == {EMBEDDINGS: "wrong"}
+    assert ckptdoctor.verify(source, against=more, dropped=[EMBEDDINGS]).accounted
+    other = stored(padded(MODEL, (UP.format(0),), "zeros"), tmp_path / "other.safetensors")
+    assert not ckptdoctor.verify(other, against=source).accounted
+    damaged = padded(MODEL, (EMBEDDINGS,), "zeros")
+    damaged[EMBEDDINGS][3, 3] += 1
+    report = ckptdoctor.verify(stored(damaged, tmp_path / "damaged.safetensors"), against=source)
+    assert failures(report)[EMBEDDINGS] == "wrong"
+
+
 # ---- exports and sources in several files
 
 

@@ -14,6 +14,7 @@ from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.errors import CkptDoctorError, UsageError
 from ckptdoctor.findings import Finding
 from ckptdoctor.noun import noun
+from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.runs.step import Position
 from ckptdoctor.runs.validity import Deep, Examined, Level, read_deeply, resumable
 from ckptdoctor.watching.files import Files, files_of
@@ -140,8 +141,11 @@ def in_epochs(position: Position) -> bool:
 
 
 def base_of(found: Examined, files: Files, *, headers_only: bool = False) -> Base:
-    """Return a checkpoint for the next one to be compared with. Its samples are read, except with ``headers_only``."""
-    if headers_only:
+    """Return a checkpoint for the next one to be compared with.
+
+    Its samples are read, except with ``headers_only``, and from a store, where each block would be a request.
+    """
+    if headers_only or is_address(found.candidate.path):
         return Base(found, files)
     from ckptdoctor.values.sampling import sample
 

@@ -16,7 +16,7 @@ _EXAMPLES = (
         "The third of eight parts, as a job of an array, and later all of them",
         "ckptdoctor audit run --shard 3/8 -o 3.db",
     ),
-    ("What several databases hold, in one", "ckptdoctor audit --merge 3.db -o all.db"),
+    ("Several databases in one", "ckptdoctor audit --merge 3.db -o all.db"),
 )
 _MODES = ("changed", "sample", "all")
 

@@ -42,6 +42,7 @@ def audit(
     *,
     deep: str | None = None,
     shard: tuple[int, int] = (1, 1),
+    from_inventory: bool = False,
     merge: bool = False,
     engine: str = "local",
     jobs: int | None = None,
@@ -51,8 +52,9 @@ def audit(
 
     What has not changed since the last time is not examined again. ``jobs`` is the number of processes (None: one for
     each processor). ``deep`` reads every byte of what has "changed" since it was read, of a "sample", or of "all".
-    ``shard=(3, 8)`` examines the third of eight parts; with ``merge=True``, ``stores`` are databases that are put
-    together. Raises UnreadableError where a store cannot be listed, or ``output`` is another file.
+    ``shard=(3, 8)`` examines the third of eight parts. With ``merge=True``, ``stores`` are databases that are put
+    together, and with ``from_inventory=True`` manifests that an object store wrote. Raises UnreadableError where a
+    store cannot be listed, or ``output`` is another file.
 
     >>> import ckptdoctor, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -67,7 +69,7 @@ def audit(
     with told(progress):
         if merge:
             return put_together(names, os.fspath(output))
-        return audit(AuditRequest(names, os.fspath(output), engine, jobs, shard, deep or ""))
+        return audit(AuditRequest(names, os.fspath(output), engine, jobs, shard, deep or "", from_inventory))
 
 
 @from_python

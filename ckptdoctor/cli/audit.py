@@ -53,6 +53,9 @@ _BAD = ("broken", "error", "warning", "weightless", "unfinished")
     "each day (sample), or of all.",
 )
 @click.option("--shard", metavar="K/N", callback=_part, help="Examine the K-th of N parts, for jobs of an array.")
+@click.option(
+    "--from-inventory", is_flag=True, help="STORE... are manifests of S3 or MinIO: their buckets are not listed."
+)
 @click.option("--merge", is_flag=True, help="STORE... are databases: put what they hold into one.")
 @click.option("--engine", metavar="NAME", default="local", show_default=True, help="Where checkpoints are examined.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes.  [default: one for each processor]")
@@ -64,6 +67,7 @@ def command(
     output: str,
     deep: str | None,
     shard: tuple[int, int],
+    from_inventory: bool,
     merge: bool,
     engine: str,
     jobs: int | None,
@@ -86,7 +90,7 @@ def command(
     from ckptdoctor.stores.summary import summary_of
 
     with drawn("Interrupted: nothing was examined.", what="merging" if merge else "listing"):
-        request = AuditRequest(stores, output, engine, jobs, shard, deep or "")
+        request = AuditRequest(stores, output, engine, jobs, shard, deep or "", from_inventory)
         audited = put_together(stores, output) if merge else audit(request)
     connection = open_inventory(output)
     summary = summary_of(connection)

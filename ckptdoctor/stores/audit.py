@@ -7,7 +7,7 @@ examined has the signature of its files, and is not examined again.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import islice
 from time import monotonic, perf_counter, time
@@ -16,10 +16,12 @@ from ckptdoctor.checkpoint import process
 from ckptdoctor.checkpoint.progress import phase
 from ckptdoctor.errors import UsageError
 from ckptdoctor.noun import field, noun
+from ckptdoctor.runs.listing import Entry
 from ckptdoctor.stores.engines.engine import Done, Engine
 from ckptdoctor.stores.engines.named import engine_named
 from ckptdoctor.stores.examine import failed, reference_row
 from ckptdoctor.stores.listing import Unit, Walk, unit_of
+from ckptdoctor.stores.manifests import Manifest
 from ckptdoctor.stores.order import Batch, Waiting
 from ckptdoctor.stores.schema import absolute, identity, open_inventory
 from ckptdoctor.stores.writer import Writer
@@ -37,7 +39,8 @@ class AuditRequest:
 
     ``shard`` (K, N) examines one of N parts, in which every checkpoint is in exactly one. ``jobs`` is the number of
     processes, None for one on each processor. ``deep`` reads every byte: of what was ``changed`` since it was read, of
-    a ``sample`` (one in twenty, and others each day), or of ``all``.
+    a ``sample`` (one in twenty, and others each day), or of ``all``. ``from_inventory``: ``stores`` are manifests that
+    object stores wrote of themselves.
     """
 
     stores: tuple[str, ...]
@@ -46,6 +49,7 @@ class AuditRequest:
     jobs: int | None = None
     shard: tuple[int, int] = (1, 1)
     deep: str = ""
+    from_inventory: bool = False
 
     def __post_init__(self) -> None:
         number, of = self.shard
@@ -88,7 +92,10 @@ def audit(request: AuditRequest, engine: Engine | None = None) -> Audited:
     Raises UnreadableError where a store cannot be listed or the inventory is not one, UsageError for a bad engine.
     """
     started = perf_counter()
-    stores = tuple(dict.fromkeys(map(absolute, request.stores)))
+    manifests = [Manifest(each) for each in request.stores] if request.from_inventory else []
+    places: dict[str, Callable[[str], list[Entry]] | None] = {each.store: each.entries for each in manifests}
+    places |= {} if manifests else dict.fromkeys(map(absolute, request.stores))
+    stores = tuple(places)
     _require_apart(stores)
     with (
         closing(Writer(request.output)) as writer,
@@ -101,8 +108,8 @@ def audit(request: AuditRequest, engine: Engine | None = None) -> Audited:
         state = "interrupted"
         try:
             with closing(Waiting(os.path.dirname(os.path.abspath(request.output)))) as waiting:
-                for store in stores:
-                    work.list_store(store, waiting)
+                for store, listed in places.items():
+                    work.list_store(store, waiting, listed)
                 writer.commit()
                 work.examine(waiting)
             state = "interrupted" if work.left else "complete"
@@ -141,10 +148,10 @@ class _Audit:
     unlisted: list[tuple[str, str]] = field(default_factory=list)
     _day: int = field(default_factory=lambda: int(time() // 86_400))
 
-    def list_store(self, store: str, waiting: Waiting) -> None:
+    def list_store(self, store: str, waiting: Waiting, listed: Callable[[str], list[Entry]] | None = None) -> None:
         """Have the changed checkpoints of a store wait, and forget those that are gone."""
         with phase("listing", 0, "checkpoints") as told:
-            walk = Walk(store, told.go_on)
+            walk = Walk(store, told.go_on, listed)
             units = self._of_shard(walk.units())
             while some := list(islice(units, _ASKED)):
                 before = waiting.units

@@ -87,28 +87,34 @@ class Walk:
     of checkpoints are, next to none that they could belong to.
     """
 
-    def __init__(self, store: str, heard: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, store: str, heard: Callable[[], None] = lambda: None, listed: Callable[[str], list[Entry]] | None = None
+    ) -> None:
         self.store = absolute(store)
         self.links: list[Link] = []
         self.unlisted: list[tuple[str, str]] = []
         self.others = 0
         self._heard = heard  # told for each folder
+        self._listed = listed  # what says what is in a folder, instead of the store
         self._real = "" if is_address(self.store) else os.path.realpath(self.store)
 
     def units(self) -> Iterator[Unit]:
         """Yield the checkpoints, folder by folder. Raises UnreadableError where the store itself cannot be listed."""
-        if is_file(self.store):
+        if self._listed is None and is_file(self.store):
             folder, _, name = self.store.rpartition("/" if is_address(self.store) else os.sep)
             found = [each for each in entries(folder or os.sep) if each.name == name]
             yield from (self._unit(grouping.alone(each.path, folder=False), folder, [each]) for each in found)
             return
-        yield from self._visit(self.store, entries(self.store))
+        yield from self._visit(self.store, self._entries(self.store))
+
+    def _entries(self, path: str) -> list[Entry]:
+        return entries(path) if self._listed is None else self._listed(path)
 
     # ---- one folder
 
     def _below(self, folder: str) -> Iterator[Unit]:
         try:
-            found = entries(folder)
+            found = self._entries(folder)
         except UnreadableError as error:
             self.unlisted.append((folder, error.message))
             return
@@ -172,7 +178,7 @@ class Walk:
         if candidate.unfinished:
             return True
         try:
-            names = frozenset([f"{each.name}/" if each.folder else each.name for each in entries(candidate.path)])
+            names = frozenset([f"{each.name}/" if each.folder else each.name for each in self._entries(candidate.path)])
             if kinds.kind_of(names) is not Kind.FOLDER or kinds.has_weights(names):
                 return True
             parts = kinds.parts_of(candidate)
@@ -212,7 +218,8 @@ class Walk:
     def _unit(self, candidate: Candidate, run: str, mine: list[Entry]) -> Unit:
         files, owner = self._files(mine)
         files.sort()
-        said = repr([(name, size, mtime, inode, etag) for _, name, size, mtime, _, inode, etag, _ in files])
+        # an ETag names the bytes; times of one object differ in how exactly they are told
+        said = repr([(name, size, etag or mtime, inode) for _, name, size, mtime, _, inode, etag, _ in files])
         digest = blake2b(f"{said}{candidate.unfinished}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
         return Unit(candidate, run, self.store, tuple(files), owner, int.from_bytes(digest, "big") >> 1)
 
@@ -227,7 +234,7 @@ class Walk:
                 found.append(_file(each))
                 continue
             try:
-                waiting += entries(each.path)
+                waiting += self._entries(each.path)
             except UnreadableError as error:
                 self.unlisted.append((each.path, error.message))
         return found, owner

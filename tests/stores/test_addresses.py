@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
+from datetime import datetime, timezone
 
 import fsspec
 import pytest
 
+from ckptdoctor.errors import UnreadableError
 from tests.runs.generated import KINDS, Run, Saved, truncated
-from tests.stores.asked import audited, checkpoints
+from tests.stores.asked import audited, checkpoints, table
 
 
 @pytest.fixture
@@ -43,3 +47,50 @@ def test_a_store_that_fsspec_lists(store, tmp_path):
     assert audited("memory://audited", output=tmp_path / "there.db").examined == 0
     system.pipe("/audited/script/step_100.pt", b"")
     assert audited("memory://audited", output=tmp_path / "there.db").examined == 1
+
+
+def test_a_manifest_says_what_is_in_a_bucket(store, tmp_path, monkeypatch):
+    """S3 Inventory: gzipped lines in any order, keys as in URLs, older versions left out; nothing is listed."""
+    from ckptdoctor.stores import manifests
+
+    _, system = store
+    monkeypatch.setattr(manifests, "_SCHEME", "memory://")
+    audited("memory://audited", output=tmp_path / "listed.db")
+    lines = ['"audited","gone.pt","9","2024-01-01T00:00:00.000Z","e","false","false"']
+    for path, info in sorted(system.find("/audited", detail=True).items(), reverse=True):
+        key = path.removeprefix("/audited/").replace("=", "%3D")
+        when = datetime.fromtimestamp(info["created"], timezone.utc).isoformat()
+        lines.append(f'"audited","{key}","{info["size"]}","{when}","","true","false"')
+    inventory = tmp_path / "inventory" / "2026-01-01"
+    inventory.mkdir(parents=True)
+    (inventory / "part.csv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    said = {
+        "sourceBucket": "audited",
+        "destinationBucket": "arn:aws:s3:::reports",
+        "fileFormat": "CSV",
+        "fileSchema": "Bucket, Key, Size, LastModifiedDate, ETag, IsLatest, IsDeleteMarker",
+        "files": [{"key": "audited/daily/data/part.csv.gz", "size": 1}],
+    }
+    (inventory / "manifest.json").write_text(json.dumps(said))
+    found = audited(inventory / "manifest.json", output=tmp_path / "a.db", from_inventory=True)
+    assert found.stores == ("memory://audited",) and found.examined == 8
+    assert without_times(tmp_path / "a.db") == without_times(tmp_path / "listed.db")
+
+
+def without_times(database):
+    """Every row: inventories tell times less exactly than listings do."""
+    times = ("mtime_ns", "signature")
+    return {
+        name: [{column: value for column, value in row.items() if column not in times} for row in found]
+        for name, found in table(database).items()
+    }
+
+
+def test_what_is_no_manifest_is_told(tmp_path):
+    """Other JSON, and an inventory in a form that is not read."""
+    (tmp_path / "a.json").write_text("{}")
+    (tmp_path / "b.json").write_text(json.dumps({"sourceBucket": "x", "fileFormat": "ORC", "files": []}))
+    with pytest.raises(UnreadableError, match=r"is not the manifest\.json of an inventory"):
+        audited(tmp_path / "a.json", output=tmp_path / "a.db", from_inventory=True)
+    with pytest.raises(UnreadableError, match="only inventories as CSV"):
+        audited(tmp_path / "b.json", output=tmp_path / "a.db", from_inventory=True)

@@ -1,0 +1,121 @@
+"""Reads inventories that object stores write of themselves, so that a store need not be listed.
+
+S3 Inventory, and MinIO in the same form, write a ``manifest.json`` with the names of CSV files that have a line for
+each object. The lines come in any order, so they are kept in a temporary database until all are read.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+from urllib.parse import unquote_plus
+
+from ckptdoctor.errors import UnreadableError
+from ckptdoctor.remote.addresses import is_address
+from ckptdoctor.runs.listing import Entry, below, read_small
+
+_SCHEME = "s3://"
+_NEEDED = ("Key", "Size")
+_SCHEMA = """
+CREATE TABLE object (folder TEXT, name TEXT, size INTEGER, modified REAL, etag TEXT);
+CREATE TABLE folder (parent TEXT, name TEXT, PRIMARY KEY (parent, name)) WITHOUT ROWID;
+"""
+_GZIP = b"\x1f\x8b"
+
+
+class Manifest:
+    """The objects of a bucket as its manifest lists them; ``store`` is the address of the bucket."""
+
+    def __init__(self, path: str) -> None:
+        said = _manifest(path)
+        self.store = f"{_SCHEME}{str(said['sourceBucket']).removeprefix('arn:aws:s3:::')}"
+        self._tables = sqlite3.connect("")  # a file without a name, which grows where memory is not enough
+        self._tables.executescript(_SCHEMA)
+        columns = [each.strip() for each in str(said.get("fileSchema", "")).split(",")]
+        lacks = [each for each in _NEEDED if each not in columns]
+        if str(said.get("fileFormat", "")).upper() != "CSV" or lacks:
+            raise UnreadableError(
+                f"{path}: only inventories as CSV with Key and Size are read. Have the store write it so, or name the "
+                "bucket itself."
+            )
+        for file in said["files"]:
+            self._read(_place(path, said, str(file["key"])), columns)
+        self._tables.execute("CREATE INDEX of_folder ON object (folder)")
+
+    def _read(self, path: str, columns: list[str]) -> None:
+        data = read_small(path)
+        text = gzip.decompress(data) if data.startswith(_GZIP) else data
+        folders: set[str] = set()
+        rows = list(_objects(csv.reader(io.StringIO(text.decode())), columns, folders))
+        self._tables.executemany("INSERT INTO object VALUES (?, ?, ?, ?, ?)", rows)
+        pairs = [each.rpartition("/")[::2] for each in folders]
+        self._tables.executemany("INSERT OR IGNORE INTO folder VALUES (?, ?)", pairs)
+
+    def entries(self, path: str) -> list[Entry]:
+        """Return what is directly in a folder of the bucket."""
+        folder = path[len(self.store) :].strip("/")
+        found = [
+            Entry(name, below(path, name), False, size, modified, etag=etag)
+            for name, size, modified, etag in self._tables.execute(
+                "SELECT name, size, modified, etag FROM object WHERE folder = ?", (folder,)
+            )
+        ]
+        names = self._tables.execute("SELECT name FROM folder WHERE parent = ? AND name != ''", (folder,))
+        return [*found, *[Entry(name, below(path, name), True, 0, 0.0) for (name,) in names]]
+
+    def close(self) -> None:
+        """Give the room back."""
+        self._tables.close()
+
+
+def _manifest(path: str) -> dict[str, Any]:
+    try:
+        said = json.loads(read_small(path))
+    except ValueError as error:
+        raise UnreadableError(f"{path} is not a manifest: it is not JSON.") from error
+    if not isinstance(said, dict) or not said.get("sourceBucket") or not isinstance(said.get("files"), list):
+        raise UnreadableError(f"{path} is not the manifest.json of an inventory of S3 or MinIO.")
+    return said
+
+
+def _place(manifest: str, said: dict[str, Any], key: str) -> str:
+    """Return where a file of the inventory is: next to a manifest here, as a copy of it keeps it, or in its bucket."""
+    if is_address(manifest):
+        bucket = str(said.get("destinationBucket", "")).removeprefix("arn:aws:s3:::")
+        return f"{_SCHEME}{bucket}/{key}"
+    folder, name = os.path.dirname(os.path.abspath(manifest)), key.rpartition("/")[2]
+    places = [os.path.join(folder, key), os.path.join(folder, name), os.path.join(folder, "..", "data", name)]
+    places.append(os.path.join(folder, "data", name))
+    return next((each for each in places if os.path.isfile(each)), places[1])
+
+
+def _objects(lines: Iterator[list[str]], columns: list[str], folders: set[str]) -> Iterator[tuple[Any, ...]]:
+    """Yield folder, name, size, time and ETag of each object that is there now; note the folders above it."""
+    for line in lines:
+        row = dict(zip(columns, line, strict=False))
+        if row.get("Key") in ("", "Key", None) or not row.get("Size", "").isdecimal():  # a heading, or a delete marker
+            continue
+        if row.get("IsLatest", "true").lower() == "false" or row.get("IsDeleteMarker", "false").lower() == "true":
+            continue
+        folder, _, name = unquote_plus(row["Key"]).rpartition("/")
+        if not name:  # what consoles put there for an empty folder
+            continue
+        above = folder
+        while above and above not in folders:
+            folders.add(above)
+            above = above.rpartition("/")[0]
+        yield folder, name, int(row["Size"]), _seconds(row.get("LastModifiedDate", "")), row.get("ETag", "").strip('"')
+
+
+def _seconds(said: str) -> float:
+    try:
+        return datetime.fromisoformat(said.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return 0.0

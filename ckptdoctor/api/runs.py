@@ -43,6 +43,7 @@ def audit(
     deep: str | None = None,
     shard: tuple[int, int] = (1, 1),
     from_inventory: bool = False,
+    limit_rate: str | float | None = None,
     merge: bool = False,
     engine: str = "local",
     jobs: int | None = None,
@@ -54,22 +55,25 @@ def audit(
     each processor). ``deep`` reads every byte of what has "changed" since it was read, of a "sample", or of "all".
     ``shard=(3, 8)`` examines the third of eight parts. With ``merge=True``, ``stores`` are databases that are put
     together, and with ``from_inventory=True`` manifests that an object store wrote. Raises UnreadableError where a
-    store cannot be listed, or ``output`` is another file.
+    store cannot be listed, or ``output`` is another file. ``limit_rate`` is how much is read a second, at most:
+    "500MB/s".
 
     >>> import ckptdoctor, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     ckptdoctor.audit("sample_ckpts/healthy/state_dict.pt", f"{folder}/store.db", jobs=1).examined
     1
     """
+    from ckptdoctor.converting.request import size_of
     from ckptdoctor.stores.audit import AuditRequest, audit
     from ckptdoctor.stores.audit import merge as put_together
 
+    rate = size_of(limit_rate.removesuffix("/s"), "--limit-rate") if isinstance(limit_rate, str) else limit_rate or 0
     several = (stores,) if isinstance(stores, (str, os.PathLike)) else stores
     names = tuple([os.fspath(each) for each in several])
     with told(progress):
         if merge:
             return put_together(names, os.fspath(output))
-        return audit(AuditRequest(names, os.fspath(output), engine, jobs, shard, deep or "", from_inventory))
+        return audit(AuditRequest(names, os.fspath(output), engine, jobs, shard, deep or "", from_inventory, rate))
 
 
 @from_python

@@ -6,6 +6,7 @@ import os
 import stat
 from _thread import allocate_lock
 from collections.abc import Iterable, Mapping
+from time import monotonic, sleep
 from types import TracebackType
 from typing import Protocol
 from weakref import WeakSet
@@ -21,8 +22,33 @@ READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0
 _MOVING = allocate_lock()  # threads that read one file must not move its position under each other
 
 
+class _Pace:
+    """How fast this process reads: ``rate`` bytes a second, 0 for as fast as it can. At ``free`` the next may begin."""
+
+    rate = 0.0
+    free = 0.0
+    lock = allocate_lock()
+
+
+def limit_rate(rate: float) -> None:
+    """Read at most so many bytes a second from now on, in all threads of this process together; 0 ends the limit."""
+    _Pace.rate = rate
+
+
+def pace(count: int) -> None:
+    """Wait as long as the limit of this process asks for, before so many bytes are read."""
+    if not _Pace.rate:
+        return
+    with _Pace.lock:
+        now = monotonic()
+        begin = max(_Pace.free, now)
+        _Pace.free = begin + count / _Pace.rate
+    sleep(begin - now)
+
+
 def fill_at(fd: int, view: memoryview, offset: int) -> int:
     """Read the bytes at ``offset`` into ``view``: how many there were, fewer or none where the file ends."""
+    pace(len(view))
     if hasattr(os, "preadv"):
         return os.preadv(fd, [view], offset)
     data = read_at(fd, len(view), offset)
@@ -32,6 +58,7 @@ def fill_at(fd: int, view: memoryview, offset: int) -> int:
 
 def read_at(fd: int, length: int, offset: int) -> bytes:
     """Return at most ``length`` bytes at ``offset``; fewer, or none, where the file ends. Raises OSError."""
+    pace(length)
     if hasattr(os, "pread"):
         return os.pread(fd, length, offset)
     with _MOVING:

@@ -56,6 +56,7 @@ _BAD = ("broken", "error", "warning", "weightless", "unfinished")
 @click.option(
     "--from-inventory", is_flag=True, help="STORE... are manifests of S3 or MinIO: their buckets are not listed."
 )
+@click.option("--limit-rate", metavar="RATE", help="Read at most so much, such as 500MB/s, by all processes together.")
 @click.option("--merge", is_flag=True, help="STORE... are databases: put what they hold into one.")
 @click.option("--engine", metavar="NAME", default="local", show_default=True, help="Where checkpoints are examined.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes.  [default: one for each processor]")
@@ -68,6 +69,7 @@ def command(
     deep: str | None,
     shard: tuple[int, int],
     from_inventory: bool,
+    limit_rate: str | None,
     merge: bool,
     engine: str,
     jobs: int | None,
@@ -83,14 +85,16 @@ def command(
 
     Exit status: 0 nothing at warning or above, 1 findings, 2 invalid usage, or something that cannot be read.
     """
+    from ckptdoctor.converting.request import size_of
     from ckptdoctor.rendering import audit as shown
     from ckptdoctor.stores.audit import AuditRequest, audit
     from ckptdoctor.stores.audit import merge as put_together
     from ckptdoctor.stores.schema import open_inventory
     from ckptdoctor.stores.summary import summary_of
 
+    rate = size_of(limit_rate.removesuffix("/s"), "--limit-rate") if limit_rate is not None else 0
     with drawn("Interrupted: nothing was examined.", what="merging" if merge else "listing"):
-        request = AuditRequest(stores, output, engine, jobs, shard, deep or "", from_inventory)
+        request = AuditRequest(stores, output, engine, jobs, shard, deep or "", from_inventory, rate)
         audited = put_together(stores, output) if merge else audit(request)
     connection = open_inventory(output)
     summary = summary_of(connection)

@@ -82,11 +82,11 @@ class ConvertRequest:
         return os.path.realpath(self.output) in map(os.path.realpath, self.paths)
 
 
-def size_of(text: str) -> int:
-    """Return ``5GB`` in bytes. Raises UsageError for anything else."""
+def size_of(text: str, option: str = "--shard-size") -> int:
+    """Return ``5GB`` in bytes. Raises UsageError for anything else that an option was given."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]I?)?B?", text.strip().upper())
     if match is None:
-        raise UsageError(f'--shard-size: "{text}" is not a size. Use 5GB or 500MB.')
+        raise UsageError(f'{option}: "{text}" is not a size. Use 5GB or 500MB.')
     size = int(float(match.group(1)) * _UNITS[match.group(2) or ""])
     if size < 1:
         raise UsageError("--shard-size: a file needs at least one byte. Use 5GB or 500MB.")

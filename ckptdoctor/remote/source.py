@@ -6,6 +6,7 @@ from typing import Protocol
 
 from ckptdoctor.checkpoint import Source
 from ckptdoctor.checkpoint.checkpoint import FileIdentity
+from ckptdoctor.checkpoint.source import pace
 from ckptdoctor.errors import TruncatedError, UnreadableError
 from ckptdoctor.remote.downloading import download_first
 from ckptdoctor.remote.published import Published
@@ -139,6 +140,7 @@ class RemoteSource:
             self._blocks.pop(0)
 
     def _fetched(self, start: int, stop: int) -> bytes:
+        pace(stop - start)
         data = self._remote.fetch(start, stop)
         self._read += len(data)
         return data

@@ -159,6 +159,7 @@ def resume_command(audited: Audited) -> str:
     names = " ".join(map(quote, map(near_here, audited.stores)))
     options = [f"--deep {audited.deep}"] if audited.deep else []
     options += [f"--shard {audited.shard}"] if audited.shard else []
+    options += [f"--limit-rate {audited.limit_rate:.0f}"] if audited.limit_rate else []
     options += [f"--engine {word(audited.engine)}"] if audited.engine != "local" else []
     command = complete(" ".join(["ckptdoctor audit", names, f"-o {quote(audited.output)}", *options]))
     done = f"{count(audited.examined)} of {plural(audited.examined + audited.waiting, 'checkpoint')} examined"

@@ -15,7 +15,7 @@ from time import monotonic, perf_counter, time
 from ckptdoctor.checkpoint import process
 from ckptdoctor.checkpoint.progress import phase
 from ckptdoctor.errors import UsageError
-from ckptdoctor.noun import field, noun
+from ckptdoctor.noun import field, noun, replace
 from ckptdoctor.runs.listing import Entry
 from ckptdoctor.stores.engines.engine import Done, Engine
 from ckptdoctor.stores.engines.named import engine_named
@@ -40,7 +40,7 @@ class AuditRequest:
     ``shard`` (K, N) examines one of N parts, in which every checkpoint is in exactly one. ``jobs`` is the number of
     processes, None for one on each processor. ``deep`` reads every byte: of what was ``changed`` since it was read, of
     a ``sample`` (one in twenty, and others each day), or of ``all``. ``from_inventory``: ``stores`` are manifests that
-    object stores wrote of themselves.
+    object stores wrote of themselves. ``limit_rate`` is how many bytes a second are read at most, 0 for any number.
     """
 
     stores: tuple[str, ...]
@@ -50,6 +50,7 @@ class AuditRequest:
     shard: tuple[int, int] = (1, 1)
     deep: str = ""
     from_inventory: bool = False
+    limit_rate: float = 0.0
 
     def __post_init__(self) -> None:
         number, of = self.shard
@@ -79,6 +80,7 @@ class Audited:
     engine: str = "local"
     shard: str = ""
     deep: str = ""
+    limit_rate: float = 0.0
 
     @property
     def interrupted(self) -> bool:
@@ -120,7 +122,7 @@ def audit(request: AuditRequest, engine: Engine | None = None) -> Audited:
         return Audited(
             *(request.output, stores, work.listed, work.examined, work.unchanged, work.removed, work.left),
             *(tuple(work.unlisted), work.others, perf_counter() - started),
-            *(request.engine, said, request.deep),
+            *(request.engine, said, request.deep, request.limit_rate),
         )
 
 
@@ -182,7 +184,7 @@ class _Audit:
 
     def examine(self, waiting: Waiting) -> None:
         """Have everything examined that waits, and write what comes of it. Ctrl-C ends it between two checkpoints."""
-        batches = waiting.batches(self.engine.width)
+        batches = waiting.batches(self.engine.width, self.request.limit_rate / self.engine.workers)
         flying: dict[int, tuple[Batch, int]] = {}  # with how many units of each are done
         again: list[Batch] = []
         number = 0
@@ -218,13 +220,13 @@ class _Audit:
         if not done.over:
             return []
         del flying[done.batch]
-        rest = Batch(batch.units[at:], batch.deep)
+        rest = replace(batch, units=batch.units[at:])
         if not done.failure or not rest.units:
             return []
         if len(rest.units) > 1:
             return list(rest.halves)
         if not batch.again:  # somebody may have killed it for another reason
-            return [Batch(rest.units, batch.deep, again=True)]
+            return [replace(rest, again=True)]
         self.writer.write(failed(unit_of(rest.units[0]), f"It could not be examined: {done.failure}."))
         self._count(1)
         return []

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tempfile import TemporaryFile
 from typing import Any
 
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.stores.listing import Unit
 
 SETS = 64  # checkpoints in a batch
@@ -20,18 +20,20 @@ _SPREAD = 4  # batches for each worker, at least
 class Batch:
     """Some units, as ``Unit.plain`` has them; ``deep``: every byte of them is read.
 
-    ``again``: it is the second time, for a unit that was alone when whoever examined it died.
+    ``rate`` is how many bytes a second are read of them at most, 0 for any number. ``again``: it is the second time, for
+    a unit that was alone when whoever examined it died.
     """
 
     units: tuple[tuple[Any, ...], ...]
     deep: bool = False
+    rate: float = 0.0
     again: bool = False
 
     @property
     def halves(self) -> tuple[Batch, Batch]:
         """The same units in two batches."""
         middle = len(self.units) // 2
-        return Batch(self.units[:middle], self.deep), Batch(self.units[middle:], self.deep)
+        return replace(self, units=self.units[:middle]), replace(self, units=self.units[middle:])
 
 
 class Waiting:
@@ -48,7 +50,7 @@ class Waiting:
         self.units += 1
         self.bytes += unit.bytes
 
-    def batches(self, workers: int) -> Iterator[Batch]:
+    def batches(self, workers: int, rate: float = 0.0) -> Iterator[Batch]:
         """Yield them in batches of at most 64 units, or 4 GiB of what is read to its last byte."""
         self._file.seek(0)
         most = max(1, min(SETS, self.units // (workers * _SPREAD)))
@@ -58,12 +60,12 @@ class Waiting:
             plain, deep = marshal.load(self._file)
             weight = sum(each[2] for each in plain[3]) if deep else 0
             if waiting and (deep != kind or len(waiting) >= most or size + weight > BYTES):
-                yield Batch(tuple(waiting), kind)
+                yield Batch(tuple(waiting), kind, rate)
                 waiting, size = [], 0
             waiting.append(plain)
             size, kind = size + weight, deep
         if waiting:
-            yield Batch(tuple(waiting), kind)
+            yield Batch(tuple(waiting), kind, rate)
 
     def close(self) -> None:
         """Give the room back."""

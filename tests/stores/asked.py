@@ -20,6 +20,7 @@ class Here:
     """An engine in this process: it fails each batch that has one of the ``poison`` in it, as if it died there."""
 
     width = 2
+    workers = 1
 
     def __init__(self, poison=()):
         self.poison = set(poison)

@@ -137,7 +137,7 @@ def test_a_worker_that_says_nothing_is_replaced(tmp_path):
         if not stopped:
             stopped.extend(children(os.getpid())[-1:])
             os.kill(stopped[0], signal.SIGSTOP)
-            for worker in engine._workers:
+            for worker in engine._pool:
                 worker.heard -= 1_000_000  # so much time has gone by
         return completed(seconds)
 

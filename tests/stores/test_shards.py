@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
+import torch
 
 import ckptdoctor
 from ckptdoctor.errors import UsageError
@@ -99,3 +101,14 @@ def test_deep_may_stand_in_front_of_a_store(tmp_path):
     result = run_here("audit", "--deep", "x", "-o", "a.db", "--jobs", "1", cwd=tmp_path)
     assert f"{40 - sample} examined, {sample} unchanged, headers and bytes (changed)" in result.stdout.decode()
     assert audited(tmp_path / "x", output=tmp_path / "a.db", deep="all").examined == 40
+
+
+def test_no_more_is_read_than_was_allowed(tmp_path):
+    """A file of 3 MB takes a second at 3 MB/s, however fast the disk is; what is no rate is refused."""
+    write(tmp_path / "x" / "step_1.pt", saved({"w": torch.rand(750_000)}))
+    started = time.monotonic()
+    result = run_here("audit", "x", "--deep", "--limit-rate", "3MB/s", "--jobs", "1", cwd=tmp_path)
+    assert result.returncode == 0 and time.monotonic() - started > 1
+    assert run_here("audit", "x", "--deep", "--limit-rate", "fast", cwd=tmp_path).stderr.startswith(
+        b'error: --limit-rate: "fast" is not a size.'
+    )

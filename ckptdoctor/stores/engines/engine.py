@@ -29,6 +29,10 @@ class Engine(Protocol):
     def width(self) -> int:
         """How many batches should be submitted before the first of them is done."""
 
+    @property
+    def workers(self) -> int:
+        """How many batches are examined at once."""
+
     def submit(self, number: int, batch: Batch) -> None:
         """Have a batch examined, in which what is done is called by this number."""
 

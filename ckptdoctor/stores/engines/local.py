@@ -34,10 +34,11 @@ class LocalEngine:
 
     def __init__(self, jobs: int | None = None, silence: float = SILENCE) -> None:
         self.jobs = jobs or processors()
+        self.workers = self.jobs
         self.width = self.jobs + 1  # one waits, so that no worker does
         self._silence = silence
         self._said: SimpleQueue[tuple[_Worker, Any]] = SimpleQueue()
-        self._workers: list[_Worker] = []
+        self._pool: list[_Worker] = []
         self._waiting: list[tuple[int, Batch]] = []
 
     def submit(self, number: int, batch: Batch) -> None:
@@ -47,12 +48,12 @@ class LocalEngine:
 
     def _hand_out(self) -> None:
         while self._waiting:
-            worker = next((each for each in self._workers if each.number is None), None)
+            worker = next((each for each in self._pool if each.number is None), None)
             if worker is None:
-                if len(self._workers) >= self.jobs:
+                if len(self._pool) >= self.jobs:
                     return
                 worker = _Worker(self._said)
-                self._workers.append(worker)
+                self._pool.append(worker)
             worker.take(*self._waiting.pop(0))
 
     def completed(self, seconds: float) -> list[Done]:
@@ -64,13 +65,13 @@ class LocalEngine:
                 found += self._heard(*self._said.get_nowait())
         except Empty:
             pass
-        for worker in [each for each in self._workers if each.is_silent(self._silence)]:
+        for worker in [each for each in self._pool if each.is_silent(self._silence)]:
             found.append(self._lost(worker, f"nothing was heard for {self._silence:,.0f} seconds"))
         self._hand_out()
         return found
 
     def _heard(self, worker: _Worker, frame: Any) -> list[Done]:
-        if worker not in self._workers:
+        if worker not in self._pool:
             return []
         if frame is None:  # its output has ended
             return [self._lost(worker, worker.death())] if worker.number is not None else self._forget(worker)
@@ -84,7 +85,7 @@ class LocalEngine:
         return [Done(number, over=True)]
 
     def _forget(self, worker: _Worker) -> list[Done]:
-        self._workers.remove(worker)
+        self._pool.remove(worker)
         worker.kill()
         return []
 
@@ -96,9 +97,9 @@ class LocalEngine:
 
     def close(self) -> None:
         """Kill what still works: what it has not given back is examined again another time."""
-        for worker in self._workers:
+        for worker in self._pool:
             worker.kill()
-        self._workers.clear()
+        self._pool.clear()
         self._waiting.clear()
 
 
@@ -129,14 +130,15 @@ class _Worker:
         self.number, self.at, self._batch, self.heard = number, 0, batch, monotonic()
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
-            write_frame(self._process.stdin, (number, batch.units, batch.deep))
+            write_frame(self._process.stdin, (number, batch.units, batch.deep, batch.rate))
 
     def is_silent(self, silence: float) -> bool:
         """Return whether the unit that it is at takes longer than any should."""
         if self.number is None or self.at >= len(self._batch.units):
             return False
         size = sum(each[2] for each in self._batch.units[self.at][3]) if self._batch.deep else 0
-        return monotonic() - self.heard > silence + size / _PACE
+        pace = min(_PACE, self._batch.rate / 4) if self._batch.rate else _PACE  # some bytes are read more than once
+        return monotonic() - self.heard > silence + size / pace
 
     def death(self) -> str:
         """Return how the process ended, once its output has."""

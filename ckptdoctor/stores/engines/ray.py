@@ -44,13 +44,19 @@ class RayEngine:
     @property
     def width(self) -> int:
         """Two batches for each processor: nodes may come and go."""
-        return 2 * (self._jobs or max(1, int(self._ray.cluster_resources().get("CPU", 1))))
+        return 2 * self.workers
+
+    @property
+    def workers(self) -> int:
+        """One for each processor that the cluster has now."""
+        return self._jobs or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
     def submit(self, number: int, batch: Batch) -> None:
         """Have a task examine it."""
         size = sum(file[2] for unit in batch.units for file in unit[3]) if batch.deep else 0
-        over = monotonic() + self.width * (_UNIT * len(batch.units) + size / _PACE)  # others may come first
-        self._flying[self._task.remote(batch.units, batch.deep)] = number, over
+        pace = min(_PACE, batch.rate / 4) if batch.rate else _PACE  # some bytes are read more than once
+        over = monotonic() + self.width * (_UNIT * len(batch.units) + size / pace)  # others may come first
+        self._flying[self._task.remote(batch.units, batch.deep, batch.rate)] = number, over
 
     def completed(self, seconds: float) -> list[Done]:
         """Return what tasks gave back, and the failure of those that are gone."""
@@ -81,12 +87,14 @@ class RayEngine:
             self._ray.shutdown()
 
 
-def examined(units: tuple[tuple[Any, ...], ...], deep: bool) -> list[Rows]:
+def examined(units: tuple[tuple[Any, ...], ...], deep: bool, rate: float) -> list[Rows]:
     """Examine some units, wherever this runs."""
+    from ckptdoctor.checkpoint.source import limit_rate
     from ckptdoctor.facts.siblings import listed_once
     from ckptdoctor.stores.examine import rows_of
     from ckptdoctor.stores.listing import unit_of
 
+    limit_rate(rate)
     known: set[int] = set()
     with listed_once():
         return [rows_of(unit_of(each), known, deep=deep) for each in units]

@@ -38,6 +38,7 @@ def main() -> None:
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not come between frames
     from ckptdoctor.checkpoint import process
+    from ckptdoctor.checkpoint.source import limit_rate
     from ckptdoctor.facts.siblings import listed_once
     from ckptdoctor.stores.examine import rows_of
     from ckptdoctor.stores.listing import unit_of
@@ -45,7 +46,8 @@ def main() -> None:
     process.collect_seldom()
     known: set[int] = set()  # layouts that were sent already
     while (frame := read_frame(sys.stdin.buffer)) is not None:
-        number, units, deep = frame
+        number, units, deep, rate = frame
+        limit_rate(rate)
         with listed_once():
             for each in units:
                 write_frame(output, (number, rows_of(unit_of(each), known, deep=deep)))

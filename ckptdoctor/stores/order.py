@@ -20,8 +20,8 @@ _SPREAD = 4  # batches for each worker, at least
 class Batch:
     """Some units, as ``Unit.plain`` has them; ``deep``: every byte of them is read.
 
-    ``rate`` is how many bytes a second are read of them at most, 0 for any number. ``again``: it is the second time, for
-    a unit that was alone when whoever examined it died.
+    ``rate`` is how many bytes a second are read of them at most, 0 for any number. ``again``: it is the second time,
+    for a unit that was alone when whoever examined it died.
     """
 
     units: tuple[tuple[Any, ...], ...]

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ckptdoctor.checkpoint.progress import Progress
     from ckptdoctor.differences import Difference
     from ckptdoctor.edits.conversion import ConvertReport
-    from ckptdoctor.edits.grafts import GraftReport
+    from ckptdoctor.edits.grafts import FolderGraftReport, GraftReport
     from ckptdoctor.errors import (
         CkptDoctorError,
         DamagedError,
@@ -82,7 +82,7 @@ _MODULES = {
     "checkpoint.progress": ("Progress",),
     "differences": ("Difference",),
     "edits.conversion": ("ConvertReport",),
-    "edits.grafts": ("GraftReport",),
+    "edits.grafts": ("FolderGraftReport", "GraftReport"),
     "errors": (
         *("CkptDoctorError", "DamagedError", "HostileError", "MissingFileError", "MissingPackageError"),
         *("NotACheckpointError", "RefusedError", "TrainingError", "TruncatedError", "UnprovenError"),
@@ -112,6 +112,7 @@ __all__ = [
     "Expected",
     "FileReport",
     "Finding",
+    "FolderGraftReport",
     "GraftReport",
     "HostileError",
     "Latest",

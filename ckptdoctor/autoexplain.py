@@ -116,7 +116,7 @@ def _explained(error: Exception) -> list[str]:
     explained = explain(raw)
     if not explained.hits:
         return []
-    from ckptdoctor.examine.explained import verdict
+    from ckptdoctor.examine.explained import verdict, way_to_the_model
     from ckptdoctor.rendering.explain import brief
 
     files = list(dict.fromkeys([*_files(error), *_there(explained.file)]))
@@ -127,7 +127,8 @@ def _explained(error: Exception) -> list[str]:
     chosen = fitting or files
     path = chosen[0] if len(chosen) == 1 else explained.file if not chosen else None
     confirmation, report = told.get(path, (None, None)) if path is not None else (None, None)
-    return brief(replace(explained, file=path, verdict=confirmation), report, _width(), _LINES)
+    fixes = way_to_the_model(raw, report) if report is not None else ()
+    return brief(replace(explained, file=path, verdict=confirmation), report, _width(), _LINES, fixes)
 
 
 def _there(path: str | None) -> list[str]:

@@ -247,7 +247,7 @@ class SalvageReport:
     ``recovered`` counts the tensors in the output, ``verified`` those of them that a checksum vouches for. ``left_out``
     are the places in lists where None stands for what was lost. ``lost_files`` says of each file of a folder of which
     nothing is saved why that is so; which tensors it held is known only where an index says it. ``healed`` are tensors
-    in the output of which one bit is another than in the original.
+    in the output of which one bit is another than in the original. ``notes`` say what else is not as it was.
     """
 
     path: str
@@ -260,6 +260,7 @@ class SalvageReport:
     left_out: tuple[KeyPath, ...] = ()
     lost_files: tuple[str, ...] = ()
     healed: tuple[HealedTensor, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def partial(self) -> tuple[LostTensor, ...]:

@@ -120,6 +120,11 @@ def beyond(
     return f"{before}{spelt(number)} more{f' {noun}' if noun else ''}{'s' if noun and number > 1 else ''}{after}"
 
 
+def the_first(name: str, many: int) -> str:
+    """Return what names the first of so many things at the end of a sentence; the only one is simply named."""
+    return f"; the first is {name}" if many > 1 else f": {name}"
+
+
 def and_so_on(words: Iterable[str], most: int, *, between: str = ", ", end: str = ", …") -> str:
     """Return ``a, b, …``: the first words, and a sign that there are others where nobody counts them."""
     first = list(islice(words, most + 1))

@@ -64,6 +64,24 @@ def test_a_wrapped_model_is_told_with_the_command_that_repairs_it(folder, monkey
     torch.nn.Linear(3, 2).load_state_dict(torch.load("wrapped.fixed.pt"))
 
 
+def test_one_command_leads_from_a_lightning_checkpoint_to_a_loaded_model(tmp_path, monkeypatch):
+    """The weights are one level down, under names with a prefix: to extract them alone would lead to the next error."""
+    weights = {f"model.{key}": value for key, value in torch.nn.Linear(3, 2).state_dict().items()}
+    torch.save(
+        {"epoch": 1, "pytorch-lightning_version": "2.6", "state_dict": weights, "loops": {}}, tmp_path / "x.ckpt"
+    )
+    torch.save({"epoch": 1, "state_dict": weights | {"loss.weight": torch.ones(3)}}, tmp_path / "more.ckpt")
+    code = "import torch\ntorch.nn.Linear(3, 2).load_state_dict(torch.load('x.ckpt'))\n"
+    *_, fits, todo = explained(tmp_path, code).splitlines()
+    assert fits == '  all 2 keys of the model fit after: extract state_dict and strip "model."'
+    command = todo.split(":   ")[1]
+    assert command == "ckptdoctor fix x.ckpt --root state_dict --strip-prefix model."
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(cli, command.split()[1:]).exit_code == 0
+    torch.nn.Linear(3, 2).load_state_dict(torch.load("x.fixed.ckpt"))
+    assert "fit after" not in explained(tmp_path, code.replace("x.ckpt", "more.ckpt"))  # a key would be left over
+
+
 @pytest.mark.parametrize(
     "code",
     [

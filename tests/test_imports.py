@@ -367,6 +367,7 @@ BEHIND_DOORS = {
     "test_python_api.py": {"api.arguments"},
     "test_docs.py": {"formats.registry", "rendering.sarif"},
     # what is shown of a noun, asked without the command around it
+    "watching/test_watch.py": {"rendering.watch"},
     "cli/test_explain.py": {"rendering.explain"},
     "explaining/test_hostile_text.py": {"rendering.explain"},
     "explaining/test_threads.py": {"rendering.explain"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ckptdoctor.wording import and_more, and_so_on, beyond, first_few, listed, percent, plural, span
+from ckptdoctor.wording import and_more, and_so_on, beyond, first_few, listed, percent, plural, span, the_first
 
 
 @pytest.mark.parametrize(
@@ -107,3 +107,9 @@ def test_nothing_of_nothing_is_all() -> None:
 def test_neighbours_are_written_by_their_ends(first: int, last: int, said: str) -> None:
     """One number is no span; and indices have no comma."""
     assert span(first, last) == said
+
+
+def test_the_only_one_is_not_the_first_of_several() -> None:
+    """It is simply named."""
+    assert f"2 NaN in 1 tensor{the_first('a', 1)}" == "2 NaN in 1 tensor: a"
+    assert f"2 NaN in 2 tensors{the_first('a', 2)}" == "2 NaN in 2 tensors; the first is a"

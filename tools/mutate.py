@@ -46,6 +46,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("tests/edits", "tests/edits/applied/test_apply_edits.py", "tests/repair/test_merge_adapter.py"),
         *("tests/repair/test_optimizers_by_name.py", *_COMPUTED, *_DOORS),
     ),
+    "ckptdoctor/pruning/plan.py": ("tests/pruning/test_plan.py",),
+    "ckptdoctor/pruning/trash.py": ("tests/pruning/test_trash.py",),
 }
 
 _SWAPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {

@@ -14,14 +14,16 @@ from contextlib import ExitStack
 from fnmatch import fnmatchcase
 from time import perf_counter
 
-from ckptdoctor import formats
 from ckptdoctor.against.compare import Meter, Outcome
 from ckptdoctor.against.elements import Elements, Reader, elements_of
-from ckptdoctor.against.links import PAIRED, TRANSPOSED, Link, hear, parts, sampled, whole
+from ckptdoctor.against.links import PAIRED, TRANSPOSED, Link, hear, parts, row_size, sampled, whole
 from ckptdoctor.against.names import Guess, Side, contradict, described, generic, guesses, in_one, joined
+from ckptdoctor.against.opening import metadata_of, opened_whole
+from ckptdoctor.against.padding import is_padding, padded
 from ckptdoctor.against.report import AgainstReport, Fate, New, Place, Verdict
 from ckptdoctor.against.request import Request
-from ckptdoctor.checkpoint import Checkpoint, Source, Tensor, show_path
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Tensor, show_path
+from ckptdoctor.checkpoint.checkpoint import told_of, unheld, unread_files
 from ckptdoctor.checkpoint.progress import Work, phase
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.checkpoint.sharing import view_in_file
@@ -29,7 +31,7 @@ from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.errors import RefusedError, UsageError
 from ckptdoctor.match.buffers import is_derived
 from ckptdoctor.values.files import Files
-from ckptdoctor.wording import did_you_mean
+from ckptdoctor.wording import did_you_mean, plural
 
 _THREADS = 2
 _NO_NOISE = 0.02  # relative distance that a multiple of a tensor may have
@@ -41,9 +43,8 @@ _SEARCHED = 20_000  # pairs of tensors that are looked at for values that names 
 def against(request: Request) -> AgainstReport:
     """Account for every tensor of the source in the export. Raises UsageError, UnreadableError and DamagedError."""
     started = perf_counter()
-    with formats.opened(request.export) as (there, outer), formats.opened(request.source) as (here, inner):
-        export = _Opened(formats.read(there, outer), there, request.root)
-        source = _Opened(formats.read(here, inner), here, request.source_root)
+    with opened_whole(request.export) as there, opened_whole(request.source) as here:
+        export, source = _Opened(*there, request.root), _Opened(*here, request.source_root)
         _require_matches("--dropped", request.dropped, source)
         _require_matches("--added", request.added, export)
         with ExitStack() as stack:
@@ -66,8 +67,7 @@ class _Opened:
                 self.refused[name] = found
             else:
                 elements[name] = found
-        metadata = checkpoint.metadata or {}
-        self.side = Side(elements, metadata if checkpoint.format == "GGUF file" else {})
+        self.side = Side(elements, metadata_of(checkpoint))
 
     @property
     def size(self) -> int:
@@ -76,9 +76,10 @@ class _Opened:
 
 
 def _weights(checkpoint: Checkpoint, root: str | None) -> dict[str, Tensor]:
-    """Return the weights by their keys; raises RefusedError where a file has several sets of them, or none."""
+    """Return the weights by their keys; raises RefusedError where there are several sets of them, or not all files."""
     if root is not None:
         path = find_root(checkpoint.tree, root)
+        _require_all(checkpoint, path)
         found = {
             show_path(each.path[len(path) :]): each for each in checkpoint.tensors if each.path[: len(path)] == path
         }
@@ -92,11 +93,22 @@ def _weights(checkpoint: Checkpoint, root: str | None) -> dict[str, Tensor]:
             f"{checkpoint.path} has {len(sets)} sets of weights: {names}. Name one: --root KEY for the export, "
             "--source-root KEY for the source."
         )
+    _require_all(checkpoint, sets[0].path if sets else ())
     if sets:
         return {tensor.key: tensor for tensor in sets[0].tensors}
     if not checkpoint.tensors:
         raise UsageError(f"{checkpoint.path} has no tensors to compare.")
     return {show_path(each.path): each for each in checkpoint.tensors}
+
+
+def _require_all(checkpoint: Checkpoint, path: KeyPath) -> None:
+    """Raise RefusedError where files of the weights could not be read: nobody knows what else would be in them."""
+    lost = (*unread_files(checkpoint, path), *unheld(checkpoint))
+    if lost:
+        raise RefusedError(
+            f"{checkpoint.path} is incomplete, so not every tensor of it can be accounted for: "
+            f"{told_of(checkpoint, lost)}. Download what is missing first."
+        )
 
 
 def _require_matches(option: str, patterns: Sequence[str], side: _Opened) -> None:
@@ -117,6 +129,7 @@ class _Search:
         self.covered: dict[str, int] = defaultdict(
             int
         )  # elements of each tensor of the export that come from somewhere
+        self.padded: dict[str, int] = {}  # elements of the source in vocabularies that have more rows
         self.owners: dict[str, list[str]] = defaultdict(list)  # which tensors of the source a place is meant for
 
     def run(self) -> tuple[tuple[Fate, ...], tuple[New, ...]]:
@@ -259,11 +272,14 @@ class _Search:
             places = tuple([self._place(link, outcomes[link]) for link in mine])
             self.fates[name] = self._judged(name, places)
             if self.fates[name].verdict.accounted:
+                self.padded |= {each.link.export: each.link.count for each in places if each.padding > 0}
                 for link in mine:
                     self.covered[link.export] += link.count
 
     def _place(self, link: Link, outcome: Outcome) -> Place:
         export, source = self.export.side.tensors[link.export], self.source.side.tensors[link.source]
+        if link == padded(source, export):
+            return Place(link, export.label, outcome, padding=export.shape[0] - source.shape[0])
         return Place(link, export.label, outcome, link.count < export.count, link.count < source.count)
 
     def _outcomes(self, links: Sequence[Link]) -> dict[Link, Outcome]:
@@ -313,7 +329,18 @@ class _Search:
                 return Fate(name, Verdict.WRONG, places, self._why(name, each), nbytes)
         hows = [Verdict(each.outcome.how) for each in places]
         worst = max(hows, key=list(Verdict).index)
+        told = self._rest(0, name, sum(each.link.count for each in places))
+        if told and not any(fnmatchcase(name, each) for each in self.request.dropped):
+            return Fate(name, Verdict.WRONG, places, f"{told}, are not in the export", nbytes)
         return Fate(name, worst, places, nbytes=nbytes)
+
+    def _rest(self, side: int, name: str, known: int) -> str:
+        """Return which rows follow the first elements, of which so many are known; "" for none, and for padding."""
+        elements = (self.source, self.export)[side].side.tensors[name]
+        row = row_size(elements)
+        if known >= elements.count or is_padding(self._reader(side, name), known // row):
+            return ""
+        return f"its last {plural(elements.shape[0] - known // row, 'row')}, which are neither zeros nor copies of one"
 
     def _why(self, name: str, place: Place) -> str:
         outcome, export = place.outcome, self.export.side.tensors[place.link.export]
@@ -406,6 +433,11 @@ class _Search:
                 continue
             elements = self.export.side.tensors[name]
             if self.covered[name] >= elements.count and (elements.count or name in blamed):
+                continue
+            if name in self.padded:
+                told = self._rest(1, name, self.padded[name])
+                if told:
+                    yield New(name, f"{told}, do not come from the source", added)
                 continue
             if name in blamed and not added:
                 continue  # what is wrong with it was said of the tensor that belongs there

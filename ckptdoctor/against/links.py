@@ -69,11 +69,12 @@ def runs(link: Link, export: Elements, source: Elements) -> Iterator[tuple[int, 
 def _step(link: Link, export: Elements, source: Elements) -> int:
     block = max(export.unit, source.unit)
     if link.head:
-        block = max(block, link.head * _row(source))
+        block = max(block, link.head * row_size(source))
     return max(1, _CHUNK // block) * block
 
 
-def _row(source: Elements) -> int:
+def row_size(source: Elements) -> int:
+    """Return how many elements a row has: all that follow the first dimension."""
     return source.count // source.shape[0] if source.shape and source.shape[0] else 1
 
 
@@ -100,7 +101,7 @@ def hear(meter: Meter, link: Link, run: tuple[int, int], source: Reader, export:
     count = last - first
     held = export.stored(link.export_at[0] + first, count)
     if link.head:
-        given = _reordered(source.numbers(link.source_at[0] + first, count), link, _row(source.what))
+        given = _reordered(source.numbers(link.source_at[0] + first, count), link, row_size(source.what))
     else:
         given = source.stored(link.source_at[0] + first, count)
     meter.hear(given, held, link.export_at[0] + first)
@@ -140,7 +141,7 @@ def _places(link: Link, export: Elements, source: Elements) -> Iterator[tuple[in
     if link.order == TRANSPOSED:
         block, total, size = 1, link.box[0], max(1, _SAMPLE // max(1, link.box[1]))
     else:
-        block = max(export.unit, source.unit, link.head * _row(source) if link.head else 1)
+        block = max(export.unit, source.unit, link.head * row_size(source) if link.head else 1)
         total, size = link.count, max(1, _SAMPLE // block) * block
     for begin in (0, total // 2 // block * block, max(0, total - size) // block * block):
         yield begin, min(begin + size, total)

@@ -13,7 +13,8 @@ from functools import cached_property, lru_cache
 from itertools import groupby
 
 from ckptdoctor.against.elements import Elements
-from ckptdoctor.against.links import AS_IS, HALVED, PAIRED, TRANSPOSED, Link, whole
+from ckptdoctor.against.links import AS_IS, HALVED, PAIRED, TRANSPOSED, Link, row_size, whole
+from ckptdoctor.against.padding import padded
 from ckptdoctor.match.published import llama_cpp
 from ckptdoctor.match.published.catalogue import PUBLISHED
 from ckptdoctor.match.published.table import (
@@ -27,6 +28,7 @@ from ckptdoctor.match.published.table import (
     TURNED_ROWS,
     Row,
 )
+from ckptdoctor.match.shapes.projections import HEAD_SIZES, QKV, rows
 from ckptdoctor.noun import noun
 
 _HEADS = (64, 128, 80, 96, 256, 32, 16, 48, 112, 160, 192, 8, 4, 2)  # rows of a head, where no metadata says it
@@ -250,7 +252,8 @@ def _one_to_one(source: Elements, export: Elements, orders: Sequence[str], there
                     ]
                 else:
                     right += extra
-    for link in right:
+    some = padded(source, export)
+    for link in [*right, *([some] if some is not None else [])]:
         yield Guess((link,))
     for link, told in wrong:
         yield Guess((link,), told)
@@ -341,6 +344,7 @@ _OUT = frozenset({"o", "o_proj", "out", "out_proj", "wo", "to_out", "attn_output
 _GATE = frozenset({"gate", "gate_proj", "w1", "ffn_gate"})
 _UP = frozenset({"up", "up_proj", "w3", "ffn_up"})
 _DOWN = frozenset({"down", "down_proj", "w2", "ffn_down"})
+_MEGATRON = "linear_qkv"  # of which Megatron-Core takes the rows group by group, and in no other order
 _ROLES = (_QUERY, _KEY, _VALUE, _OUT, _GATE, _UP, _DOWN)
 
 
@@ -370,8 +374,42 @@ def in_one(left: Sequence[str], side: Mapping[str, Elements]) -> Iterator[tuple[
 
 
 def joined(mine: Sequence[Elements], its: Sequence[Elements]) -> Iterator[tuple[Link, ...]]:
-    """Yield the ways in which tensors can be one on the other side."""
-    for turned in (False, True):
+    """Yield the ways in which tensors can be one on the other side: one after another, or group by group."""
+    grouped = list(_in_groups(mine, its))
+    module = (its[0] if len(its) == 1 else mine[0]).name.split(".")[-2:-1]
+    for turned in (False, True) if module != [_MEGATRON] or not grouped else ():
         links = _joined(mine, its, turned)
         if links:
             yield links
+    if not QKV.fused.isdisjoint(module):
+        yield from grouped
+
+
+def _in_groups(mine: Sequence[Elements], its: Sequence[Elements]) -> Iterator[tuple[Link, ...]]:
+    """Yield the links of queries, keys and values that are one tensor, for each size that a head may have.
+
+    The queries of some heads are followed by the key and the value that they share, and so on: as in Megatron and
+    Falcon, and in GPT-NeoX and BLOOM, where each head has its own.
+    """
+    one, many, fused = (its[0], mine, True) if len(its) == 1 else (mine[0], its, False)
+    if len(many) != 3 or not all(each.shape and each.shape[1:] == one.shape[1:] for each in (one, *many)):
+        return
+    queries, keys, values = [each.shape[0] for each in many]
+    row = row_size(one)
+    if keys != values or queries + 2 * keys != one.shape[0] or not keys or queries % keys:
+        return
+    if any(row % each.unit for each in (one, *many)):
+        return
+    for size in HEAD_SIZES:
+        if keys % size or keys == size:  # one group alone has all queries, all keys, all values
+            continue
+        links = []
+        ranges = rows("grouped", queries // size, keys // size, size)
+        for part, each in zip("qkv", many, strict=True):
+            at = 0
+            for start, stop in ranges[part]:
+                places = ((at * row, 0), (start * row, 0))
+                ends = (each.name, one.name, places) if fused else (one.name, each.name, places[::-1])
+                links.append(Link(ends[0], ends[1], (stop - start) * row, AS_IS, *ends[2]))
+                at += stop - start
+        yield tuple(links)

@@ -38,7 +38,8 @@ _ACCOUNTED = frozenset(
 class Place:
     """Where elements of a tensor are: the tensor of the export, what it is stored as, and how they got there.
 
-    ``fused``: they are a part of it only; ``split``: they are a part of the tensor of the source.
+    ``fused``: they are a part of it only; ``split``: they are a part of the tensor of the source. ``padding`` is how
+    many rows the export has more, or fewer (negative), of a vocabulary whose rows are all there.
     """
 
     link: Link
@@ -46,6 +47,7 @@ class Place:
     outcome: Outcome
     fused: bool = False
     split: bool = False
+    padding: int = 0
 
 
 @noun

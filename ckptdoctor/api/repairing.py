@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from ckptdoctor.api.arguments import Listener, Path, Words, from_python, optional, several, target, told
 from ckptdoctor.edits.conversion import ConvertReport
-from ckptdoctor.edits.grafts import GraftReport
+from ckptdoctor.edits.grafts import FolderGraftReport, GraftReport
 from ckptdoctor.findings import RepairReport, SalvageReport
 from ckptdoctor.inplace.history import Entry, UndoReport
 
@@ -221,7 +221,7 @@ def graft(
     force: bool = False,
     diff: bool = False,
     progress: Listener | None = None,
-) -> GraftReport:
+) -> GraftReport | FolderGraftReport:
     """Take the damaged tensors of ``path`` from another copy, ``donor``, into a new, verified file.
 
     Single flipped bits that the checksum locates, and the donor does not heal, are flipped back
@@ -230,7 +230,9 @@ def graft(
     ``GraftReport.published`` names the published hash that the whole output has.
     ``key`` takes patterns of tensors to replace whether or not they are known to be damaged. ``root`` and ``from_root``
     are the corresponding parts of both files. ``unsafe_fixes`` consents to a mixture of two saves, and ``diff`` writes
-    nothing. ``GraftReport.left`` is what stays damaged. Raises UsageError, UnreadableError, NotACheckpointError,
+    nothing. ``GraftReport.left`` is what stays damaged.
+    A folder is healed file by file with another copy of it, ``donor``: ``FolderGraftReport.shards`` says what became of
+    each. Raises UsageError, UnreadableError, NotACheckpointError,
     DamagedError, RefusedError or WriteError; then nothing has changed.
 
     >>> import ckptdoctor
@@ -240,11 +242,13 @@ def graft(
     [('fc.weight', 'does not match its checksum')]
     """
     from ckptdoctor.grafting import heal as grafting
+    from ckptdoctor.grafting.folders import graft_folder
     from ckptdoctor.grafting.request import GraftRequest
 
     named = os.fspath(path), optional(donor), optional(output)
+    request = GraftRequest(*named, several(key), root, from_root, unsafe_fixes, force, diff)
     with told(progress):
-        return grafting.graft(GraftRequest(*named, several(key), root, from_root, unsafe_fixes, force, diff))
+        return graft_folder(request) if os.path.isdir(named[0]) else grafting.graft(request)
 
 
 @from_python

@@ -78,8 +78,8 @@ def widened(values: Array, dtype: str) -> Array:
     if dtype in ("float32", "float64"):
         return values
     if dtype in HALVES:
-        made: Array = widened_into(values.reshape(-1), dtype, np.empty(values.size, np.float32))
-        return made.reshape(values.shape)
+        made: Array = widened_into(values.reshape(-1), dtype, np.empty(values.size, np.float32)).reshape(values.shape)
+        return made
     if dtype.startswith("float8"):
         return np.take(every_float8(dtype), values)
     return values.astype(np.float32 if dtype in NARROW_INTEGERS else np.float64)

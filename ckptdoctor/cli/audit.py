@@ -22,7 +22,7 @@ _MODES = ("changed", "sample", "all")
 
 
 class _AuditCommand(Command):
-    """The command, in which ``--deep`` may stand alone: what follows is then a store."""
+    """The command, in which ``--deep`` needs no value: what follows may be a store."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Say what a lone ``--deep`` means, and parse."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import click
@@ -17,7 +18,7 @@ from ckptdoctor.grafting.request import GraftRequest
 from ckptdoctor.remote.addresses import shown as plainly
 
 if TYPE_CHECKING:
-    from ckptdoctor.edits.grafts import GraftReport
+    from ckptdoctor.edits.grafts import FolderGraftReport, GraftReport
 
 
 _EXAMPLES = (
@@ -42,7 +43,7 @@ _EXAMPLES = (
     "--output",
     metavar="OUT",
     shell_complete=files,
-    help="The file to write, or a directory.  [default: PATH.grafted.EXT]",
+    help="The file to write, or a directory.  [default: PATH.grafted.EXT, or PATH.grafted for a folder]",
 )
 @click.option("--key", "keys", metavar="PATTERN", multiple=True, help="Replace the tensors that match, damaged or not.")
 @click.option("--root", metavar="KEY", help='The part of DAMAGED to repair, such as "state_dict".')
@@ -83,12 +84,18 @@ def command(
     agrees. Without --from that is all that is done; ckptdoctor salvage recovers what is intact. The output is verified
     before it gets its name, and the original is never touched.
 
+    If DAMAGED is a folder, OTHER is another copy of it. Each of its files is healed completely or not at all, and all
+    files together show whether the folders are copies of one save. A file that is missing or cannot be read is taken as
+    a whole where it has the sealed SHA-256, or has the tensors that the index names and the folders agree in all
+    others. The output is a new folder with all files; -o DAMAGED --force replaces damaged files only.
+
     Exit status: 0 nothing is damaged any more, 1 something was refused or is still damaged, 2 invalid usage or an
     unreadable path.
     """
     request = GraftRequest(path, donor, output, keys, root, from_root, unsafe, force, dry)
     try:
-        return _carried_out(request, style, color)
+        carry_out = _folder_carried_out if os.path.isdir(path) else _carried_out
+        return carry_out(request, style, color)
     except KeyboardInterrupt as interrupt:
         if style == "json":
             from ckptdoctor import __version__
@@ -128,6 +135,33 @@ def _carried_out(request: GraftRequest, style: str, color: str) -> ExitStatus:
     else:
         succeed(shown.outcome(report, paint(color), width()))
     return ExitStatus.FINDINGS if report.stays_damaged else ExitStatus.CLEAN
+
+
+def _folder_carried_out(request: GraftRequest, style: str, color: str) -> ExitStatus:
+    """Do the same for a folder."""
+    from ckptdoctor.grafting.folders import grafting_folder
+    from ckptdoctor.rendering import graft_folder as shown
+
+    with drawn(NOTHING_WRITTEN) as bar:
+
+        def hear(event: Progress | FolderGraftReport) -> None:
+            if isinstance(event, Progress):
+                bar.hear(event)
+                return
+            bar.clear()
+            if style != "json":
+                succeed(shown.planned(event, paint(color), width()))
+
+        report = follow(grafting_folder(request), hear)
+    if style == "json":
+        from ckptdoctor import __version__
+
+        emit(shown.as_json(report, __version__))
+    elif report.left:
+        emit(shown.outcome(report, paint(color)))
+    else:
+        succeed(shown.outcome(report, paint(color)))
+    return ExitStatus.FINDINGS if report.left else ExitStatus.CLEAN
 
 
 def _refuse(request: GraftRequest, error: CkptDoctorError, style: str, color: str) -> None:

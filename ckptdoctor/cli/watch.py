@@ -34,7 +34,10 @@ _WAITING = "waiting for the next checkpoint"
 @click.argument("run", shell_complete=files)
 @click.option("--once", is_flag=True, help="A line for each checkpoint that is there now, and no more.")
 @click.option(
-    "--until", type=click.IntRange(min=0), metavar="STEP", help="End after a checkpoint of this step or later."
+    "--until",
+    type=click.IntRange(min=0),
+    metavar="STEP",
+    help="End after a checkpoint of this step, or epoch, or later.",
 )
 @click.option("--timeout", type=float, metavar="SECONDS", help="End with status 1 after so long without a new one.")
 @click.option("--pid", type=click.IntRange(min=1), help="End when this process has ended, after a last look.")

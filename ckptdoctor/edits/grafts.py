@@ -132,3 +132,60 @@ class GraftReport:
     def mixture(self) -> bool:
         """Whether something is taken for which nothing but consent speaks."""
         return any(each.ground is Ground.CONSENT for each in self.grafted)
+
+
+# ---- of a folder, file by file
+
+
+class ShardState(str, Enum):
+    """What becomes of a file of a folder."""
+
+    INTACT = "intact"  # nothing is known to be wrong with it, and it stays as it is
+    HEALED = "healed"  # its damaged tensors are replaced, all of them
+    REPLACED = "replaced"  # it is the other copy's file as a whole
+    STAYS = "stays"  # it is damaged or missing, and stays so
+
+
+@noun
+class Shard:
+    """A file with tensors: what becomes of it, and why. ``graft`` says what is replaced in one that is healed.
+
+    ``why`` is what was wrong with a file that is replaced, or the reason why one stays as it is; ``ground`` is why the
+    other copy may stand for it as a whole, and ``by`` names the seal whose SHA-256 it has.
+    """
+
+    name: str
+    state: ShardState
+    why: str = ""
+    graft: GraftReport | None = None
+    ground: Ground | None = None
+    by: str = ""
+
+
+@noun
+class FolderGraftReport:
+    """Everything that is reported about the graft of a folder. ``output`` is None where there was nothing to do.
+
+    ``likeness`` is how far all files agree. ``folders`` are names of folders in it, which are not copied.
+    ``replaces_original``: only damaged files of the folder itself are replaced.
+    """
+
+    path: str
+    donor: str
+    output: str | None
+    shards: tuple[Shard, ...]
+    likeness: Likeness
+    folders: tuple[str, ...] = ()
+    replaces_original: bool = False
+    written: bool = False
+    seconds: float = 0.0
+
+    @property
+    def changed(self) -> tuple[Shard, ...]:
+        """The files that become others."""
+        return tuple([each for each in self.shards if each.state in (ShardState.HEALED, ShardState.REPLACED)])
+
+    @property
+    def left(self) -> tuple[Shard, ...]:
+        """The files that stay damaged, or missing."""
+        return tuple([each for each in self.shards if each.state is ShardState.STAYS])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator, Iterable, Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, Source, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.progress import Progress, Work, in_thread
 from ckptdoctor.examine.deep import integrity_of
 from ckptdoctor.noun import field, noun, replace
-from ckptdoctor.sealing.manifest import SUFFIX
-from ckptdoctor.sealing.verify import verify
+from ckptdoctor.sealing.verify import changed_tensors
 from ckptdoctor.values.damage import Damage
 from ckptdoctor.values.statistics import Values, not_finite
 
@@ -74,10 +72,8 @@ def _of_bytes(checkpoint: Checkpoint, damage: dict[str, Damage]) -> Iterator[tup
 
 
 def _of_seal(checkpoint: Checkpoint, source: Source) -> dict[KeyPath, str]:
-    """Return the tensors that are not as they were sealed, where the file has a seal of its own."""
-    if not os.path.isfile(source.path + SUFFIX):
-        return {}
-    changed = {each.name for file in verify(source.path).files for each in file.changed}
+    """Return the tensors that are not as they were sealed, where the file or its folder has a seal."""
+    changed = changed_tensors(source.path)
     return {each.path: "is not as it was sealed" for each in checkpoint.tensors if show_path(each.path) in changed}
 
 

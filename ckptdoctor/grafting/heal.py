@@ -12,7 +12,7 @@ mixture, and needs consent. Of a copy on another machine no more is read than th
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from shlex import quote
 from time import perf_counter
@@ -34,7 +34,7 @@ from ckptdoctor.grafting.choice import Choice, with_others
 from ckptdoctor.grafting.consent import require_healing
 from ckptdoctor.grafting.damage import Health, examined, storages_of
 from ckptdoctor.grafting.published import WholeProof, proven
-from ckptdoctor.grafting.recipe import Healed, grafted, write
+from ckptdoctor.grafting.recipe import Healed, grafted, verifying
 from ckptdoctor.grafting.remote_copy import (
     FetchedSource,
     fetched,
@@ -48,6 +48,7 @@ from ckptdoctor.remote.addresses import is_address, shown
 from ckptdoctor.remote.downloading import command, path_of
 from ckptdoctor.values.diff_bytes import same_bytes
 from ckptdoctor.wording import format_name, listed
+from ckptdoctor.writing import Part, Recipe, publish_together
 from ckptdoctor.writing.target import resolve
 
 _WRITTEN = ("torch zip", "torch legacy", "safetensors")
@@ -88,33 +89,73 @@ def grafting(request: GraftRequest) -> Generator[Event, None, GraftReport]:
     """Do the same step by step: say how far it is, what will be done before it is, and in the end what was."""
     started = perf_counter()
     with ExitStack() as stack:
-        mine = _damaged(stack, request)
-        its = None if request.donor is None else _donor(stack, request, request.donor)
-        choice, likeness = yield from _choice(request, mine, its)
-        choice.choose()
-        report = _report(request, mine, its, choice, likeness)
-        wanted = grafted(mine.checkpoint, mine.source, choice.made.values())
-        recipe = None
-        if report.grafted and not report.left and (report.mixture or report.fetched is not None):
-            recipe = formats.write(wanted, mine.source)
-            remote = its.source.remote if its is not None and isinstance(its.source, FetchedSource) else None
-            report = _proven(report, (yield from proven(recipe, mine.source, request.donor, remote)))
-        require_healing(request, report, any(each.denied for each in choice.made.values()))
-        recipe = recipe or formats.write(wanted, mine.source)
-        report = replace(report, new_bytes=sum(each.nbytes for each in choice.made.values()))
+        seen = yield from examine(stack, request)
+        plan = yield from settled(seen, seen.likeness)
+        report = plan.report
         if request.dry or report.output is None:
             yield report
             return report
-        resolve(report.output, os.stat(mine.source.file), force=request.force)
+        resolve(report.output, os.stat(seen.mine.source.file), force=request.force)
         yield report
-        donors = [
-            (tensor, choice.partners[tensor.path].b)
-            for tensor, storages in choice.healed()
-            if not any(each.flipped for each in storages)
-        ]
-        both = mine.source, None if its is None else (its.checkpoint, its.source)
-        report = write(wanted, recipe, report, *both, choice.made, donors, request.force)
-        return replace(report, seconds=perf_counter() - started)
+        publish_together((plan.part,), force=request.force, identity=seen.mine.source.identity)
+        return replace(report, written=True, seconds=perf_counter() - started)
+
+
+@noun
+class Seen:
+    """Both files, open and examined, before anything is decided."""
+
+    request: GraftRequest
+    mine: _Opened
+    its: _Opened | None
+    choice: Choice
+    likeness: Likeness
+
+
+@noun
+class Plan:
+    """What a graft comes to, and the file that it writes where there is something to do."""
+
+    report: GraftReport
+    recipe: Recipe
+    verify: Callable[[str], None]
+
+    @property
+    def part(self) -> Part:
+        """The file, under the name that the report has for it."""
+        assert self.report.output is not None
+        return Part(self.recipe, self.report.output, self.verify)
+
+
+def examine(stack: ExitStack, request: GraftRequest) -> Generator[Progress, None, Seen]:
+    """Read both files, which are open as long as the stack is."""
+    mine = _damaged(stack, request)
+    its = None if request.donor is None else _donor(stack, request, request.donor)
+    choice, likeness = yield from _choice(request, mine, its)
+    choice.choose()
+    return Seen(request, mine, its, choice, likeness)
+
+
+def settled(seen: Seen, likeness: Likeness) -> Generator[Progress, None, Plan]:
+    """Decide what is done, where the two copies are so much alike. Raises RefusedError where nothing can be."""
+    request, mine, its, choice = seen.request, seen.mine, seen.its, seen.choice
+    report = _report(request, mine, its, choice, likeness)
+    wanted = grafted(mine.checkpoint, mine.source, choice.made.values())
+    recipe = None
+    if report.grafted and not report.left and (report.mixture or report.fetched is not None):
+        recipe = formats.write(wanted, mine.source)
+        remote = its.source.remote if its is not None and isinstance(its.source, FetchedSource) else None
+        report = _proven(report, (yield from proven(recipe, mine.source, request.donor, remote)))
+    require_healing(request, report, any(each.denied for each in choice.made.values()))
+    recipe = recipe or formats.write(wanted, mine.source)
+    report = replace(report, new_bytes=sum(each.nbytes for each in choice.made.values()))
+    donors = [
+        (tensor, choice.partners[tensor.path].b)
+        for tensor, storages in choice.healed()
+        if not any(each.flipped for each in storages)
+    ]
+    both = None if its is None else (its.checkpoint, its.source)
+    return Plan(report, recipe, verifying(wanted, recipe, both, choice.made, donors))
 
 
 def _choice(

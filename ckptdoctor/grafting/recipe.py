@@ -1,14 +1,13 @@
-"""Says what a graft wants, the same contents with the bytes of another copy in some storages, and writes that."""
+"""Says what a graft wants, the same contents with the bytes of another copy in some storages, and verifies that."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Source, Storage, Tensor
 from ckptdoctor.checkpoint.progress import current
 from ckptdoctor.edits.applied.wanted import Stored, Wanted, kept
-from ckptdoctor.edits.grafts import GraftReport
 from ckptdoctor.examine.flipped_bits import FlippedBit
 from ckptdoctor.examine.integrity import examine_integrity
 from ckptdoctor.grafting.storages import Patch
@@ -17,7 +16,7 @@ from ckptdoctor.prove.output import require_bytes
 from ckptdoctor.prove.same_contents import read_back, require_right, require_same
 from ckptdoctor.values.damage import Damage
 from ckptdoctor.values.diff_bytes import same_bytes
-from ckptdoctor.writing import Copy, Literal, Recipe, Segment, publish
+from ckptdoctor.writing import Copy, Literal, Recipe, Segment
 from ckptdoctor.writing.checksums import Bytes
 
 
@@ -87,29 +86,21 @@ def _whole(source: Source, storage: Storage, patches: Iterable[Patch]) -> Iterat
         yield Copy(first + at, storage.nbytes - at, source.file)
 
 
-# ---- writes what a graft came to, and holds it against both files before it gets its name
+# ---- holds what a graft came to against both files before it gets its name
 
 
 Opened = tuple[Checkpoint, Source]
 Pairs = Sequence[tuple[Tensor, Tensor]]
 
 
-def write(
-    wanted: Wanted,
-    recipe: Recipe,
-    report: GraftReport,
-    source: Source,
-    its: Opened | None,
-    healed: Container[str],
-    donors: Pairs,
-    force: bool,
-) -> GraftReport:
-    """Write and verify the output. Raises WriteError when it is not what was meant; then nothing has changed.
+def verifying(
+    wanted: Wanted, recipe: Recipe, its: Opened | None, healed: Container[str], donors: Pairs
+) -> Callable[[str], None]:
+    """Return what raises WriteError where the output at a path is not what was meant.
 
     ``healed`` are the keys of the storages that have other bytes, and ``donors`` the tensors that were grafted, each
     with what stands for it; ``its`` is None where there is no other copy.
     """
-    assert report.output is not None
 
     def verify(path: str) -> None:
         with read_back(), formats.opened(path) as (opened, container):
@@ -118,8 +109,7 @@ def write(
             require_bytes(written, wanted, recipe)
             require_right(_wrong((written, opened), wanted.contents, its, healed, donors))
 
-    publish(recipe, report.output, force=force, verify=verify, identity=source.identity)
-    return replace(report, written=True)
+    return verify
 
 
 def _wrong(

@@ -12,7 +12,7 @@ from ckptdoctor.rendering.watch import line
 from ckptdoctor.runs.grouping import Candidate, candidate_at
 from ckptdoctor.runs.validity import examined
 from ckptdoctor.watching.files import files_of
-from ckptdoctor.watching.judging import Base, Watched, judged, require_fail_on
+from ckptdoctor.watching.judging import Base, Watched, base_of, judged, require_fail_on
 
 Tell = Callable[[str], None]
 
@@ -65,5 +65,5 @@ class SavedCheckpoints:
         found = examined(candidate)
         line = judged(candidate.path, found, files, self._before, headers_only=self._headers_only)
         if not found.trouble:
-            self._before = Base(found, files)
+            self._before = base_of(found, files, headers_only=self._headers_only)
         return line

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
+from ckptdoctor.errors import CkptDoctorError, MissingFileError, UnreadableError, UsageError
 from ckptdoctor.remote.published import in_listing
 from ckptdoctor.wording import plural
 
@@ -64,7 +64,8 @@ class _Place:
             except CkptDoctorError:
                 raise
             except FileNotFoundError as error:
-                raise UnreadableError(f"{self._path} does not exist. Check the address.") from error
+                gone = f"{self._path} does not exist. Check the address."
+                raise MissingFileError(gone, filename=self._path) from error
             except PermissionError as error:
                 raise UnreadableError(
                     f"{self._path}: access denied. Its server requires credentials, or different ones."

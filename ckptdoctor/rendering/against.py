@@ -75,7 +75,7 @@ def _summary(fates: Sequence[Fate]) -> Iterator[str]:
 
 
 def _one(fate: Fate) -> str:
-    where = listed([_place(each) for each in fate.places], 4)
+    where = listed(list(dict.fromkeys([_place(each) for each in fate.places])), 4)
     said = [where, _changed(fate), _errors(fate.places) if fate.verdict in (Verdict.CAST, Verdict.QUANTISED) else ""]
     said.append(escape(fate.told))
     return f"{_short(fate.name)}   {'; '.join(filter(None, said))}"
@@ -98,6 +98,9 @@ def _changed(fate: Fate) -> str:
             found[_ORDERS[link.order]] = None
         if link.shifted:
             found["one added"] = None
+        if each.padding:
+            rows = plural(abs(each.padding), "row")
+            found[f"{rows} of padding {'added' if each.padding > 0 else 'left out'}"] = None
         if each.outcome.through:
             found[f"rounded to {each.outcome.through} first"] = None
     return ", ".join([*_joined(fate), *found])
@@ -106,7 +109,7 @@ def _changed(fate: Fate) -> str:
 def _joined(fate: Fate) -> list[str]:
     exports = {each.link.export for each in fate.places}
     if len(exports) == 1 and all(each.fused for each in fate.places):
-        return ["as a part of a fused tensor"]
+        return ["as a part of a fused tensor" if len(fate.places) == 1 else "as groups of rows of a fused tensor"]
     return ["split"] if any(each.split for each in fate.places) else []
 
 
@@ -160,6 +163,7 @@ def _place_entry(place: Place) -> dict[str, object]:
         "order": link.order,
         "head_rows": link.head or None,
         "one_added": link.shifted,
+        "padding_rows": place.padding,
         "rounded_through": outcome.through or None,
         "largest_error": _finite(outcome.largest),
         "mean_error": _finite(outcome.mean),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-from ckptdoctor.edits import Safety
+from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.explaining.explanation import Explanation, rule_name
 from ckptdoctor.explaining.recognise import Hit
 from ckptdoctor.findings import FileReport, Severity
@@ -16,6 +16,7 @@ from ckptdoctor.rendering.paint import Paint
 from ckptdoctor.rendering.shell import fix_command, quote, with_path
 from ckptdoctor.rendering.wrapping import abridged, wrapped
 from ckptdoctor.rules.messages import CHECK, Way
+from ckptdoctor.wording import listed
 
 _WORDS = 240  # characters of a message that are quoted
 
@@ -42,19 +43,28 @@ def _lines(explained: Explanation, documented: Collection[str], paint: Paint, wi
         yield paint.dim(f"The {plural(explained.left_out, 'character')} in the middle of the text were not read.")
 
 
-def brief(explained: Explanation, report: FileReport | None, width: int, lines: int) -> list[str]:
+def brief(
+    explained: Explanation, report: FileReport | None, width: int, lines: int, fixes: tuple[Fix, ...] = ()
+) -> list[str]:
     """Return the first cause in at most so many lines, and below it one thing to do, which is never cut.
 
-    ``report`` is that of the file, where one was examined.
+    ``report`` is that of the file, where one was examined; ``fixes`` are those that it needs together.
     """
     root = explained.hits[0]
     rule = f"{root.code} {rule_name(root.code)} · " if root.code else ""
     told = wrapped(f"ckptdoctor: {rule}{escape(root.meaning)}", width, "", "  ")
     if explained.verdict is not None and explained.verdict.confirmed:
         told += wrapped(escape(explained.verdict.why), width, "  ", "  ")
+    if fixes and report is not None and report.coverage is not None:
+        steps = listed([escape(step.title) for step in report.coverage.steps])
+        told += wrapped(
+            f"all {plural(report.coverage.total_keys, 'key')} of the model fit after: {steps}", width, "  ", "  "
+        )
     if len(told) > lines:
         told = [*told[: lines - 1], f"  … more: ckptdoctor explain {root.code}" if root.code else "  …"]
     todo = _to_do(root, explained, report)
+    if fixes and report is not None:
+        todo = Way("repair it", fix_command(report.path, *fixes))
     return [*told, f"  {todo.label}:   {escape(todo.command)}"] if todo is not None else told
 
 

@@ -33,10 +33,13 @@ def _bound(layout: Layout) -> str:
     return few if layout.groups == 1 else f"{few}, and up to {size(layout.run)} in a row"
 
 
-def verdict(parity: ParityVerdict, path: str, paint: Paint) -> Iterator[str]:
-    """Yield what verify has to say of the parity of a file; nothing where it is intact and not needed."""
+def verdict(parity: ParityVerdict, path: str, intact: bool, paint: Paint) -> Iterator[str]:
+    """Yield what verify has to say of the parity of a file; nothing where both are intact."""
     if parity.missing:
         yield f"  parity    {escape(parity.path)} is missing"
+    elif parity.damaged and intact:
+        again = f"ckptdoctor seal {quote(path)} --parity {parity.percent:g}% --force"
+        yield f"  parity    {escape(parity.path)} is damaged. Make it again: {paint.accent(again)}"
     elif parity.trouble:
         yield f"  parity    cannot be used: {escape(parity.trouble)}"
     elif parity.lost:
@@ -46,9 +49,6 @@ def verdict(parity: ParityVerdict, path: str, paint: Paint) -> Iterator[str]:
             yield f"next · {paint.accent(f'ckptdoctor rebuild {quote(path)}')}"
         else:
             yield f"  parity    too much is lost: {blocks}, of which {parity.can_be_rebuilt:,} can be rebuilt"
-    elif parity.damaged:
-        again = f"ckptdoctor seal {quote(path)} --parity {parity.percent:g}% --force"
-        yield f"  parity    {escape(parity.path)} is damaged. Make it again: {paint.accent(again)}"
 
 
 def verdict_json(parity: ParityVerdict | None) -> dict[str, object] | None:

@@ -45,6 +45,7 @@ def as_json(report: SalvageReport, version: str) -> str:
             "lost_files": list(report.lost_files),
             "replaced_by_none": [show_path(path) for path in report.left_out],
             "healed": [as_entry(each) for each in report.healed],
+            "notes": list(report.notes),
         }
     )
 
@@ -82,6 +83,7 @@ def _lines(report: SalvageReport, paint: Paint) -> Iterator[str]:
     yield f"verified · everything in it equals the original{healed}"
     if report.lost or report.lost_files:
         yield f"note · {what_it_means(report)}"
+    yield from (f"note · {escape(each)}" for each in report.notes)
     yield f"next · {paint.accent(next_step(report))}"
 
 

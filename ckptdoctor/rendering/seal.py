@@ -99,8 +99,7 @@ def _verified(report: VerifyReport, paint: Paint) -> Iterator[str]:
 def _parities(report: VerifyReport, paint: Paint) -> Iterator[str]:
     for file in report.files:
         if file.parity is not None:
-            path = f"{report.path.rstrip('/')}/{file.name}" if len(report.files) > 1 else report.path
-            yield from parity.verdict(file.parity, path, paint)
+            yield from parity.verdict(file.parity, file.parity.path.removesuffix(".parity"), file.as_sealed, paint)
 
 
 def _share(changed: int, tensors: int) -> str:

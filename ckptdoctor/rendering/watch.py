@@ -12,7 +12,7 @@ from ckptdoctor.rendering.json import SCHEMA
 from ckptdoctor.rendering.numbers import count, plural, size
 from ckptdoctor.rendering.paint import Paint
 from ckptdoctor.rendering.value_numbers import number
-from ckptdoctor.watching.judging import Watched
+from ckptdoctor.watching.judging import Watched, in_epochs
 from ckptdoctor.watching.watch import Began, Watcher
 from ckptdoctor.wording import listed
 
@@ -24,7 +24,14 @@ def line(each: Watched, paint: Paint = _PLAIN, *, resumable: bool = True) -> str
     """Return the line of a checkpoint; without ``resumable`` not why a training could not resume from it."""
     clock = datetime.fromtimestamp(each.saved).strftime("%Y-%m-%d %H:%M:%S") if each.saved else ""
     verdict = f"valid: {', '.join([f'{level.value} {level.meaning}' for level in each.levels])}"
-    parts = [each.name, _step(each), size(each.nbytes), _since(each), _moved(each), "" if each.trouble else verdict]
+    parts = [
+        each.name,
+        _step(each.step, each.epoch, each.steps_of_epoch),
+        size(each.nbytes),
+        _since(each),
+        _moved(each),
+        "" if each.trouble else verdict,
+    ]
     if resumable and each.valid and each.unresumable:
         parts.append(f"not resumable: {each.unresumable.removesuffix(', so it cannot resume')}")
     said = [escape(part) for part in parts if part]
@@ -33,10 +40,11 @@ def line(each: Watched, paint: Paint = _PLAIN, *, resumable: bool = True) -> str
     return f"{paint.dim(clock)} {' · '.join(said)}" if clock else " · ".join(said)
 
 
-def _step(each: Watched) -> str:
-    if each.step is not None:
-        return f"step {count(each.step)}"
-    return "" if each.epoch is None else f"epoch {each.epoch:g}"
+def _step(step: int | None, epoch: float | None, steps_of_epoch: bool) -> str:
+    """Return ``step 1,000``, ``epoch 3``, ``epoch 3, step 57`` of the next one."""
+    said = [] if epoch is None or not steps_of_epoch else [f"epoch {epoch:g}"]
+    said += [f"step {count(step)}"] if step or (step is not None and not said) else []
+    return ", ".join(said)
 
 
 def _since(each: Watched) -> str:
@@ -50,7 +58,8 @@ def _moved(each: Watched) -> str:
     if each.moved is None:
         told = each.unmeasured and each.valid  # else the line says what is wrong
         return f"weights not compared with {each.since}: {each.unmeasured}" if told else ""
-    return f"weights moved {number(100 * each.moved)} %" if each.moved else "weights unchanged"
+    about = "about " if each.estimated else ""
+    return f"weights moved {about}{number(100 * each.moved)} %" if each.moved else "weights unchanged"
 
 
 def duration(seconds: float) -> str:
@@ -70,10 +79,10 @@ def began(each: Began) -> str:
     if not each.existing:
         return f"{each.run} has no checkpoint yet: waiting for the first."
     there = f"{each.run} has {plural(each.existing, 'checkpoint')}"
-    if each.newest is None:
+    if not each.newest:
         return f"{there}, none of them valid: waiting for the next."
-    step = f" at step {count(each.newest.step)}" if each.newest.step is not None else ""
-    return f"{there}; the newest valid one is {each.newest.name}{step}. Waiting for the next."
+    far = _step(each.reached.step, each.reached.epoch, in_epochs(each.reached))
+    return f"{there}; the newest valid one is {each.newest}{f' at {far}' if far else ''}. Waiting for the next."
 
 
 def ended(why: str, watcher: Watcher) -> str:
@@ -96,6 +105,7 @@ def as_json(each: Watched, version: str) -> str:
         "step": each.step,
         "epoch": each.epoch,
         "step_from": each.step_from,
+        "steps_of_epoch": each.steps_of_epoch,
         "bytes": each.nbytes,
         "saved": datetime.fromtimestamp(each.saved, timezone.utc).isoformat() if each.saved else None,
         "valid": each.valid,
@@ -110,6 +120,7 @@ def as_json(each: Watched, version: str) -> str:
         "since": each.since,
         "seconds_since": None if each.seconds_since is None else round(each.seconds_since, 3),
         "moved": each.moved,
+        "estimated": each.estimated,
         "unmeasured": each.unmeasured,
     }
     return json.dumps(document, allow_nan=False)

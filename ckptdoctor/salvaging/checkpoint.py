@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ckptdoctor import formats
 from ckptdoctor.account.account import require_accounted
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Role, Source, Storage, Tensor, at, progress
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, NoteKind, Role, Source, Storage, Tensor, at, progress
 from ckptdoctor.edits import Drop, Edit, Replace, Safety, Truncate
 from ckptdoctor.edits.applied.wanted import Stored, wanted_of
 from ckptdoctor.edits.fix import Step
@@ -189,6 +189,7 @@ def _report(plan: Plan, lost: list[Tensor], state: _State) -> SalvageReport:
         lost=tuple([_lost(each, state) for each in (*lost, *useless)]),
         left_out=tuple([edit.path for edit in plan.edits if isinstance(edit, Replace)]),
         healed=tuple([healed for tensor in kept for healed in _flips(tensor, state)]),
+        notes=tuple([each.message for each in plan.original.notes if each.kind is NoteKind.TRUNCATED and each.member]),
     )
 
 

@@ -188,6 +188,7 @@ def _report(folder: _Folder, where: dict[str, str], kept: list[str]) -> SalvageR
         lost=(*lost.values(), *_gone(folder, where, {str(path[-1]) for path in lost})),
         lost_files=tuple(_lost_files(folder, where)),
         healed=tuple([replace(each, file=name) for name in kept for each in folder.saved[name].report.healed]),
+        notes=tuple([f"{name}: {each}" for name in kept for each in folder.saved[name].report.notes]),
     )
 
 

@@ -106,6 +106,36 @@ def seal_beside(path: str) -> str:
     return os.path.join(path, IN_FOLDER) if os.path.isdir(path) else path + SUFFIX
 
 
+def entries_of(path: str) -> Iterator[tuple[str, Seal, SealedFile]]:
+    """Yield what seals of a file are there, next to it or of a folder above, each with what it says of the file.
+
+    Seals that are not intact say nothing.
+    """
+    for where, name in _places(path):
+        try:
+            seal = read_seal(where)
+        except (DamagedError, UnreadableError):  # verify says what is wrong with it
+            continue
+        for file in seal.files:
+            if seal.folder == bool(name) and (file.name == name or not name):
+                yield where, seal, file
+
+
+def _places(path: str) -> Iterator[tuple[str, str]]:
+    """Yield where a seal of a file is, with the name that the file has there ("" in its own)."""
+    if os.path.isfile(path + SUFFIX):
+        yield path + SUFFIX, ""
+    folder, name = os.path.split(os.path.abspath(path))
+    while True:
+        where = os.path.join(folder, IN_FOLDER)
+        if os.path.isfile(where):
+            yield where, name
+        above, step = os.path.split(folder)
+        if not step:
+            return
+        folder, name = above, f"{step}/{name}"
+
+
 # ---- written
 
 

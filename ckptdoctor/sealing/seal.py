@@ -93,7 +93,8 @@ def seal(
     if parity is not None:
         require_installed()
         for name in names:
-            require(_in(path, name) + PARITY, KIND, force=force, what="parity file")
+            output = _in(path, name) + PARITY
+            require(output, KIND if not is_parity(output) else b"", force=force, what="parity file")
     found, unnamed = _by_file(path, names)
     sizes = [_size(_in(path, name)) for name in names]
     with cleaned_up(), ExitStack() as undo:

@@ -11,13 +11,23 @@ from time import perf_counter
 
 from ckptdoctor.checkpoint import FileSource, Source
 from ckptdoctor.checkpoint.missing import missing
-from ckptdoctor.checkpoint.progress import Work, phase
+from ckptdoctor.checkpoint.progress import Work, current, phase
 from ckptdoctor.errors import DamagedError, UnreadableError, UsageError
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.remote import open_remote
 from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.sealing.hashing import Digests, hashed
-from ckptdoctor.sealing.manifest import SUFFIX, Region, Seal, SealedFile, SealedParity, decoded, read_seal, seal_beside
+from ckptdoctor.sealing.manifest import (
+    SUFFIX,
+    Region,
+    Seal,
+    SealedFile,
+    SealedParity,
+    decoded,
+    entries_of,
+    read_seal,
+    seal_beside,
+)
 from ckptdoctor.sealing.parity.losses import ParityVerdict, verdict
 from ckptdoctor.sealing.parity.table import SUFFIX as PARITY
 from ckptdoctor.sealing.seal import files_in
@@ -115,6 +125,17 @@ def verify(path: str, seal: str | None = None, *, tensors: Sequence[str] = ()) -
         known |= {each.name + PARITY for each in found.files if each.parity is not None}
         added = tuple(each for each in files_in(path, where) if each not in known) if found.folder else ()
     return VerifyReport(path, where, verdicts, added, tuple(tensors), read, perf_counter() - started)
+
+
+def changed_tensors(path: str) -> frozenset[str]:
+    """Return the tensors of a local file that are not as they were sealed, by the first seal of it that there is.
+
+    Raises what ``verify`` raises.
+    """
+    for where, seal, file in entries_of(path):
+        with closing(FileSource(path)) as source:
+            return frozenset([each.name for each in _verdict(file, source, where, seal.block, current()).changed])
+    return frozenset()
 
 
 def _seal(where: str, path: str) -> Seal:

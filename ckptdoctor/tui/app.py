@@ -42,24 +42,29 @@ DARK_THEME = Theme(
     panel="#20252d",
     success="#7fbf7f",
     warning="#e0b050",
-    error="#f07070",
+    error="#f58080",
     dark=True,
     variables={"border-blurred": "#3a424e", "footer-key-foreground": "#5fb3d4", "block-cursor-text-style": "none"},
 )
 LIGHT_THEME = Theme(
     name="ckptdoctor-light",
-    primary="#0b6e99",
-    secondary="#0b6e99",
-    accent="#0b6e99",
+    primary="#0a6389",
+    secondary="#0a6389",
+    accent="#0a6389",
     foreground="#24292f",
     background="#fcfcfa",
     surface="#fcfcfa",
     panel="#ecece8",
-    success="#2f7d32",
-    warning="#8a5a00",
+    success="#256a29",
+    warning="#7a4f00",
     error="#b3261e",
     dark=False,
-    variables={"border-blurred": "#c4c4bc", "footer-key-foreground": "#0b6e99", "block-cursor-text-style": "none"},
+    variables={
+        "border-blurred": "#c4c4bc",
+        "footer-key-foreground": "#0a6389",
+        "block-cursor-text-style": "none",
+        "foreground-muted": "#24292fb3",  # Textual's 60 % can be read on a dark background alone
+    },
 )
 
 

@@ -41,12 +41,13 @@ def measurable(pairs: Iterable[Pair]) -> Iterator[Pair]:
     seen = set()
     for pair in pairs:
         views = view_in_file(pair.a), view_in_file(pair.b)
-        if pair.weights and not pair.reshaped and _is_float(pair.a) and _is_float(pair.b) and views not in seen:
+        if pair.weights and not pair.reshaped and is_float(pair.a) and is_float(pair.b) and views not in seen:
             seen.add(views)
             yield pair
 
 
-def _is_float(tensor: Tensor) -> bool:
+def is_float(tensor: Tensor) -> bool:
+    """Return whether a tensor is plain floats that can be computed with."""
     plain = leaves(tensor)
     return (
         not isinstance(plain, str)

@@ -8,17 +8,19 @@ the sizes and times of its files were the same in two looks.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from time import monotonic, sleep
 
 from ckptdoctor.errors import MissingFileError, UnreadableError, UsageError
-from ckptdoctor.noun import noun, replace
+from ckptdoctor.noun import field, noun, replace
 from ckptdoctor.remote.addresses import is_address, shown
 from ckptdoctor.runs.grouping import Candidate, candidates
-from ckptdoctor.runs.latest import Latest, search
+from ckptdoctor.runs.latest import search
+from ckptdoctor.runs.step import Position
 from ckptdoctor.runs.validity import Examined, examined
 from ckptdoctor.watching.files import Files, files_of
-from ckptdoctor.watching.judging import Base, Watched, judged, require_fail_on
+from ckptdoctor.watching.judging import Base, Watched, base_of, in_epochs, judged, require_fail_on
 
 _HERE, _ELSEWHERE = 2.0, 30.0  # seconds between two looks: a listing of a store is a request
 _SHORTEST = 0.05
@@ -62,12 +64,16 @@ class WatchRequest:
 
 @noun
 class Began:
-    """The run as it was at the beginning. ``there`` is false where nobody has made its folder yet."""
+    """The run as it was at the beginning. ``there`` is false where nobody has made its folder yet.
+
+    ``newest`` is the name of the newest valid checkpoint, "" where there is none, and ``reached`` how far that is.
+    """
 
     run: str
     there: bool
     existing: int
-    newest: Latest | None
+    newest: str = ""
+    reached: Position = field(default_factory=Position)
 
 
 @noun
@@ -132,8 +138,8 @@ class Watcher:
         self._new = monotonic()
         began = self._begin()
         yield began
-        if began.newest is not None and self._reached(began.newest.step, began.newest.epoch):
-            yield Ended(f"{began.newest.name} has reached step {request.until:,}", well=True)
+        if began.newest and self._is_far(began.reached):
+            yield Ended(f"{began.newest} has reached {request.until:,}", well=True)
             return
         while True:
             alive = request.pid is None or _is_alive(request.pid)
@@ -172,12 +178,13 @@ class Watcher:
         why = each.fails(self.request.fail_on)
         if why:
             return Ended(f"{each.name} {why}", well=False)
-        if self._reached(each.step, each.epoch):
-            return Ended(f"{each.name} has reached step {self.request.until:,}", well=True)
+        if self._is_far(Position(each.step, each.epoch, total=not each.steps_of_epoch)):
+            return Ended(f"{each.name} has reached {self.request.until:,}", well=True)
         return None
 
-    def _reached(self, step: int | None, epoch: float | None) -> bool:
-        far = step if step is not None else epoch
+    def _is_far(self, position: Position) -> bool:
+        """Return whether a step, or an epoch where steps are counted from its beginning, is the one that ends it."""
+        far = position.epoch if in_epochs(position) else position.step
         return self.request.until is not None and far is not None and far >= self.request.until
 
     def _begin(self) -> Began:
@@ -185,21 +192,21 @@ class Watcher:
         run = self.request.run
         found = self._candidates()
         if found is None:
-            return Began(shown(run), False, 0, None)
+            return Began(shown(run), False, 0)
         now = monotonic()
         for each in found:
             files = None if each.unfinished else files_of(each)
             if files is not None:
                 self._known[each.path] = _Known(files, now, over=not self.request.once)
         if self.request.once:
-            return Began(shown(run), True, len(found), None)
+            return Began(shown(run), True, len(found))
         newest = search(run).found
-        if newest is not None:
-            base = next((each for each in found if each.path == newest.path), None)
-            files = files_of(base) if base is not None else None
-            if base is not None and files is not None:
-                self._before = Base(examined(base), files)
-        return Began(shown(run), True, len(found), newest)
+        base = next((each for each in found if newest is not None and each.path == newest.path), None)
+        files = files_of(base) if base is not None else None
+        if base is None or files is None:
+            return Began(shown(run), True, len(found))
+        self._before = base_of(examined(base), files, headers_only=self.request.headers_only)
+        return Began(shown(run), True, len(found), base.name, self._before.found.reached)
 
     def _candidates(self) -> tuple[Candidate, ...] | None:
         """Return the candidates that are there, links to others left out; None where the run is not there."""
@@ -287,7 +294,7 @@ class Watcher:
             return None
         known.over, known.valid, known.found = True, line.valid, None
         if not found.trouble:
-            self._before = Base(found, known.files)
+            self._before = base_of(found, known.files, headers_only=request.headers_only)
         return line
 
     def _to_come(self, candidate: Candidate, files: Files) -> str:
@@ -305,8 +312,18 @@ def _numbers(candidate: Candidate) -> list[int]:
     return [each for each in (said.step, said.epoch, *said.others) if each is not None]
 
 
+_SYNCHRONIZE, _WAIT_TIMEOUT = 0x00100000, 0x102  # Windows, winnt.h and winbase.h
+
+
 def _is_alive(pid: int) -> bool:
     """Return whether a process still runs; one that has ended and that nobody has asked for its status does not."""
+    if sys.platform == "win32":  # where os.kill would end it, whatever the signal
+        import ctypes
+
+        handle = ctypes.windll.kernel32.OpenProcess(_SYNCHRONIZE, 0, pid)
+        runs = bool(handle) and ctypes.windll.kernel32.WaitForSingleObject(handle, 0) == _WAIT_TIMEOUT
+        ctypes.windll.kernel32.CloseHandle(handle)
+        return runs
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()[0] not in ("Z", "X")

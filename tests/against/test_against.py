@@ -335,3 +335,180 @@ def test_what_makes_no_sense_is_refused(source, tmp_path):
         ckptdoctor.verify(source, against=source, dropped="nothing.*")
     with pytest.raises(UsageError, match="choose one"):
         ckptdoctor.verify(source, "a.seal.json", against=source)
+
+
+# ---- queries, keys and values group by group
+
+
+def in_groups(queries, keys, values, groups):
+    """As Megatron's ``tools/checkpoint/loader_llama_mistral.py`` fuses them: each group's queries, key and value."""
+    parts = [each.reshape(groups, each.shape[0] // groups, *each.shape[1:]) for each in (queries, keys, values)]
+    return np.concatenate(parts, axis=1).reshape(-1, *queries.shape[1:])
+
+
+def attention(groups, heads=8, size=16, width=64):
+    """Queries, keys and values apart and fused: (q, k, v) by leaf, and the fused one by leaf."""
+    rng = np.random.default_rng(5)
+    apart = {
+        leaf: [rng.standard_normal((count * size, *tail)).astype(np.float32) for count in (heads, groups, groups)]
+        for leaf, tail in (("weight", (width,)), ("bias", ()))
+    }
+    return apart, {leaf: in_groups(*each, groups) for leaf, each in apart.items()}
+
+
+@pytest.mark.parametrize(("groups", "name"), [(2, "linear_qkv"), (4, "linear_qkv"), (8, "query_key_value")])
+def test_projections_that_are_fused_group_by_group_are_accounted_for(groups, name, tmp_path):
+    """In both directions, as they are and rounded: in Megatron, and where each head has its own key and value."""
+    apart, fused = attention(groups)
+    one = {f"decoder.layers.0.self_attention.{name}.{leaf}": each for leaf, each in fused.items()}
+    three = {
+        f"model.layers.0.self_attn.{part}_proj.{leaf}": each
+        for leaf, every in apart.items()
+        for part, each in zip("qkv", every, strict=True)
+    }
+    whole, parts = stored(one, tmp_path / "one.safetensors"), stored(three, tmp_path / "three.safetensors")
+    for export, given in ((whole, parts), (parts, whole)):
+        assert verdicts(ckptdoctor.verify(export, against=given)) == {"same"}
+        assert ckptdoctor.verify(export, against=given).accounted
+    half = stored(one, tmp_path / "half.safetensors", torch.bfloat16)
+    report = ckptdoctor.verify(half, against=parts)
+    assert report.accounted and verdicts(report) == {"cast"}
+    shown = run_here("verify", half, "--against", parts, "--all", cwd=tmp_path).stdout.decode()
+    assert "as groups of rows of a fused tensor" in shown
+    swapped = fused["weight"].copy()
+    swapped[:16], swapped[16:32] = fused["weight"][16:32], fused["weight"][:16]
+    wrong = stored({**one, next(iter(one)): swapped}, tmp_path / "swapped.safetensors")
+    assert not ckptdoctor.verify(wrong, against=parts).accounted
+
+
+def test_megatron_takes_its_rows_in_no_other_order(tmp_path):
+    """All queries, all keys and all values, one after another, are not what it reads, and not accounted for."""
+    apart, _ = attention(2)
+    three = {
+        f"model.layers.0.self_attn.{part}_proj.weight": each for part, each in zip("qkv", apart["weight"], strict=True)
+    }
+    given = stored(three, tmp_path / "three.safetensors")
+    for name, accounted in (("linear_qkv", False), ("qkv_proj", True)):
+        made = {f"decoder.layers.0.self_attention.{name}.weight": np.concatenate(apart["weight"])}
+        report = ckptdoctor.verify(stored(made, tmp_path / f"{name}.safetensors"), against=given)
+        assert report.accounted is accounted
+
+
+# ---- vocabularies with rows of padding
+
+
+EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+
+def padded(model, names, how, rows=32):
+    """The same with more rows behind those of some tensors."""
+    made = dict(model)
+    for name in names:
+        last = model[name][-1:]
+        some = np.random.default_rng(6).standard_normal((rows, last.shape[1])).astype(np.float32)
+        more = {"zeros": np.zeros_like(some), "copies": np.repeat(last, rows, 0), "random": some}[how]
+        made[name] = np.concatenate([model[name], more])
+    return made
+
+
+@pytest.mark.parametrize("how", ["zeros", "copies"])
+def test_rows_of_padding_are_accounted_for(how, source, tmp_path):
+    """Added and left out, as they are and packed; and told."""
+    more = stored(padded(MODEL, (EMBEDDINGS, HEAD), how), tmp_path / "more.safetensors")
+    packed = saved(exported(padded(MODEL, (EMBEDDINGS, HEAD), how)), tmp_path / "more.gguf", "Q8_0")
+    for export, given, rows in ((more, source, 32), (source, more, -32), (packed, source, 32)):
+        report = ckptdoctor.verify(export, against=given)
+        assert report.accounted
+        paddings = {each.name: place.padding for each in report.fates for place in each.places if place.padding}
+        assert paddings == {EMBEDDINGS: rows, HEAD: rows}
+    shown = run_here("verify", source, "--against", more, cwd=tmp_path).stdout.decode()
+    assert "2 tensors    32 rows of padding left out" in shown
+
+
+def test_other_rows_at_the_end_of_a_vocabulary_are_named(source, tmp_path):
+    """They come from nowhere, or are lost, unless that was said to be so; what is no vocabulary is not padded."""
+    more = stored(padded(MODEL, (EMBEDDINGS,), "random"), tmp_path / "more.safetensors")
+    report = ckptdoctor.verify(more, against=source)
+    assert [(each.name, each.accounted) for each in report.new] == [(EMBEDDINGS, False)]
+    assert "its last 32 rows" in report.new[0].told
+    assert ckptdoctor.verify(more, against=source, added=[EMBEDDINGS]).accounted
+    assert failures(ckptdoctor.verify(source, against=more)) == {EMBEDDINGS: "wrong"}
+    assert ckptdoctor.verify(source, against=more, dropped=[EMBEDDINGS]).accounted
+    other = stored(padded(MODEL, (UP.format(0),), "zeros"), tmp_path / "other.safetensors")
+    assert not ckptdoctor.verify(other, against=source).accounted
+    damaged = padded(MODEL, (EMBEDDINGS,), "zeros")
+    damaged[EMBEDDINGS][3, 3] += 1
+    report = ckptdoctor.verify(stored(damaged, tmp_path / "damaged.safetensors"), against=source)
+    assert failures(report)[EMBEDDINGS] == "wrong"
+
+
+# ---- exports and sources in several files
+
+
+def shards(model, folder, count=3, first_is_small=False, **changes):
+    """The same model in so many GGUF files, named and numbered as llama.cpp does."""
+    folder.mkdir()
+    names = list(model)
+    parts = [names[at :: count - first_is_small] for at in range(count - first_is_small)]
+    for at, part in enumerate([[], *parts] if first_is_small else parts):
+        told = {"split.no": at, "split.count": count, "split.tensors.count": len(names)}
+        saved(
+            {name: model[name] for name in part},
+            folder / f"m-{at + 1:05}-of-{count:05}.gguf",
+            **{key: changes.get(f"{key}@{at}", each) for key, each in told.items()},
+        )
+    return folder
+
+
+@pytest.mark.parametrize("first_is_small", [False, True])
+def test_the_shards_of_a_gguf_file_are_one_export(first_is_small, source, tmp_path):
+    """They are named as a folder or by any of them; the first one may have nothing but the metadata."""
+    folder = shards(exported(MODEL), tmp_path / "export", first_is_small=first_is_small)
+    for path in (folder, folder / "m-00001-of-00003.gguf", folder / "m-00003-of-00003.gguf"):
+        report = ckptdoctor.verify(path, against=source)
+        assert report.accounted and len(report.fates) == len(MODEL) and verdicts(report) == {"same"}
+
+
+def test_shards_that_do_not_belong_together_are_refused(source, tmp_path):
+    """One is missing, numbers itself otherwise, counts other tensors, has those of another, or is of another file."""
+    made = exported(MODEL)
+    folder = shards(made, tmp_path / "missing")
+    (folder / "m-00002-of-00003.gguf").unlink()
+    with pytest.raises(RefusedError, match=r"m-00002-of-00003\.gguf is missing"):
+        ckptdoctor.verify(folder, against=source)
+    for key, value in (("split.no", 5), ("split.count", 4), ("split.tensors.count", 7)):
+        wrong = shards(made, tmp_path / key, **{f"{key}@1": value})
+        with pytest.raises(RefusedError, match=rf"m-00002-of-00003\.gguf does not belong .*{key} = {value}"):
+            ckptdoctor.verify(wrong, against=source)
+    twice = shards(made, tmp_path / "twice", count=1)
+    (twice / "m-00001-of-00001.gguf").rename(twice / "m-00001-of-00002.gguf")
+    for at in range(2):
+        told = {"split.no": at, "split.count": 2, "split.tensors.count": 2 * len(made)}
+        saved(made, twice / f"m-{at + 1:05}-of-00002.gguf", **told)
+    with pytest.raises(RefusedError, match="have the same tensor"):
+        ckptdoctor.verify(twice, against=source)
+    both = shards(made, tmp_path / "both")
+    saved(made, both / "other-00001-of-00001.gguf")
+    with pytest.raises(RefusedError, match=r"2 GGUF files: name the first one .*m-00001-of-00003\.gguf"):
+        ckptdoctor.verify(both, against=source)
+    renamed = (both / "m-00002-of-00003.gguf").rename(both / "renamed.gguf")
+    with pytest.raises(RefusedError, match=r"one of 3 shards, .* such as renamed-00001-of-00003\.gguf"):
+        ckptdoctor.verify(renamed, against=source)
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_nothing_is_accounted_for_where_a_shard_is_missing(indexed, tmp_path):
+    """Neither of a source nor of an export: what would be in the shard is not known, and nobody would miss it."""
+    names = list(MODEL)
+    halves = [dict.fromkeys(each) for each in (names[:5], names[5:])]
+    (tmp_path / "folder").mkdir()
+    first, second = (f"model-0000{number}-of-00002.safetensors" for number in (1, 2))
+    half = {name: MODEL[name] for name in halves[0]}
+    stored(half, tmp_path / "folder" / first)
+    if indexed:
+        table = {**dict.fromkeys(halves[0], first), **dict.fromkeys(halves[1], second)}
+        (tmp_path / "folder" / "model.safetensors.index.json").write_text(json.dumps({"weight_map": table}))
+    alone = stored(half, tmp_path / "half.safetensors")
+    for export, given in ((alone, tmp_path / "folder"), (tmp_path / "folder", alone)):
+        with pytest.raises(RefusedError, match=rf"is incomplete.*{second}"):
+            ckptdoctor.verify(export, against=given)

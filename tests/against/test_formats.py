@@ -60,3 +60,24 @@ def test_numbers_within_half_a_step_are_quantised_and_others_are_not(kind, tmp_p
     assert compared(source).accounted and verdicts(compared(source)) == {"quantised"}
     for other in (source[::-1], source * np.float32(1.3), -source, np.zeros_like(source)):
         assert failures(compared(other)) == {"w.weight": "wrong"}
+
+
+@pytest.mark.parametrize("small_first_shard", [False, True])
+def test_shards_of_the_gguf_package_are_one_export(small_first_shard, tmp_path):
+    """Its writer numbers them and says in each how many there are, as ``llama-gguf-split`` does."""
+    gguf = pytest.importorskip("gguf")
+    model = llama()
+    source = stored(model, tmp_path / "model.safetensors")
+    folder = tmp_path / "export"
+    folder.mkdir()
+    writer = gguf.GGUFWriter(folder / "m.gguf", "llama", split_max_tensors=7, small_first_shard=small_first_shard)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    for name, values in exported(model).items():
+        writer.add_tensor(name, np.ascontiguousarray(values))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    assert len(list(folder.iterdir())) == 3 + small_first_shard
+    assert ckptdoctor.verify(folder, against=source).accounted

@@ -158,6 +158,15 @@ def test_the_newest_that_a_training_can_resume_from_stays() -> None:
     assert _stay(plan(store, Policy(last=1))) == [2, 4]
 
 
+def test_every_so_many_steps_one_stays() -> None:
+    """Those whose step is a multiple of the number; and what has no step is not counted, and stays."""
+    assert _stay(plan(_series(150, 200, 250, 300, 350), Policy(every=100))) == [200, 300, 350]
+    epochs = [Held(f"/s/run/e{at}", "/s/run", "e#", epoch=float(at)) for at in range(3)]
+    made = plan(epochs, Policy(every=1))
+    assert made.going == () and "no step that --keep-every could count" in made.verdicts[0].reasons[0]
+    assert [each.epoch for each in plan(epochs, Policy(last=1)).staying] == [2.0]
+
+
 def test_names_that_differ_in_more_than_numbers_do_not_replace_each_other() -> None:
     """The newest generator is no reason to let the discriminator go."""
     store = [
@@ -188,6 +197,23 @@ def test_what_a_link_or_a_file_names_stays() -> None:
     assert _stay(made) == [1, 3]
 
 
+def test_what_is_in_something_that_stays_does() -> None:
+    """And what has something in it that stays."""
+    outer = _series(1, 2)
+    inner = [Held(f"/s/run/checkpoint-2/{name}", "/s/run", "x#", step=step) for name, step in (("x1", 1), ("x2", 2))]
+    within = Held("/s/run/checkpoint-1/best.pt", "/s/run", "best.pt", step=1)
+    made = plan([*outer, *inner], Policy(last=1))
+    assert [each.path for each in made.going] == ["/s/run/checkpoint-1"]
+    assert "it is in /s/run/checkpoint-2, which stays" in {reason for each in made.verdicts for reason in each.reasons}
+    assert plan([*outer, within], Policy(last=1)).going == ()
+
+
+def test_epochs_that_only_some_know_do_not_count() -> None:
+    """All know their step, and that is the order."""
+    store = [replace(each, epoch=epoch) for each, epoch in zip(_series(1, 2, 3), (1.0, None, 3.0), strict=True)]
+    assert _stay(plan(store, Policy(last=1))) == [3]
+
+
 def test_nothing_goes_where_nothing_says_which_is_newer() -> None:
     """Without steps, or with steps that contradict epochs, everything stays."""
     unknown = [Held(f"/s/run/{name}", "/s/run", "x", step=step) for name, step in (("a", None), ("b", 3), ("c", 4))]
@@ -206,6 +232,19 @@ def test_the_best_stays_and_so_does_what_has_no_score() -> None:
     ]
     assert _stay(plan(store, Policy(best=True))) == [2, 3, 5]
     assert _stay(plan(store, Policy(best=True, metric="val_loss:max"))) == [3, 5]
+
+
+def test_of_several_metrics_one_is_chosen() -> None:
+    """What has another one has no score by it, and stays."""
+    said = [("loss", 0.3), ("loss", 0.1), ("acc", 0.05), ("loss", 0.2), ("loss", 0.4)]
+    store = [
+        replace(each, metric=metric, metric_name=name, mode="min" if name == "loss" else "max")
+        for each, (name, metric) in zip(_series(1, 2, 3, 4, 5), said, strict=True)
+    ]
+    assert _stay(plan(store, Policy(best=True, metric="loss"))) == [2, 3, 5]
+    for metric, why in (("", "several metrics: acc and loss"), ("f1", "no checkpoint has the metric f1")):
+        with pytest.raises(UsageError, match=f"(?i){why}"):
+            plan(store, Policy(best=True, metric=metric))
 
 
 @pytest.mark.parametrize(

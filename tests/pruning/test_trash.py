@@ -16,7 +16,7 @@ import pytest
 from ckptdoctor.errors import DamagedError, RefusedError, UnreadableError
 from ckptdoctor.pruning.trash import FOLDER, Trash, restored
 
-_CALLS = ("mkdir", "rename", "write", "link", "unlink")  # of the system, that change something
+_CALLS = ("mkdir", "rename", "write", "fdatasync", "link", "unlink")  # of the system, that change something
 
 
 class _DeathError(BaseException):
@@ -88,6 +88,10 @@ def test_a_move_that_dies_at_any_call_loses_nothing(tmp_path: Path, after: bool)
     with _dying(-1, after) as made:
         _move(tmp_path / "count", going)
     assert made.count("rename") == 3
+    # a power failure finds the line of a move on the disk, whatever it finds of the move
+    assert all(
+        made[at - 1] == "fdatasync" and made[at - 2] == "write" for at, call in enumerate(made) if call == "rename"
+    )
     for at in range(len(made)):
         store = tmp_path / f"store{at}"
         going = _filled(store)

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from ckptdoctor.checkpoint import FolderSource
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, RefusedError, UsageError
 from ckptdoctor.salvaging.salvage import salvage
+from tests.commands import run_here
 
 WEIGHTS = {f"layer{i}.weight": torch.arange(900 + i, dtype=torch.float32) + i for i in range(12)}
 
@@ -217,3 +218,42 @@ def test_a_wrong_suffix_of_the_file_itself_is_kept(tmp_path):
     save_zip(tmp_path / "whole.safetensors")
     broken = cut(tmp_path / "whole.safetensors", -200, tmp_path)
     assert salvage(str(broken)).output == str(tmp_path / "cut.salvaged.safetensors")
+
+
+def fixed_in_place(path, times):
+    """Names grew too long for the pickle in front of the storages, so that a new one is behind them; so many times."""
+    torch.save({f"layer{number}": torch.full((700,), float(number)) for number in range(3)}, path)
+    for _ in range(times):
+        options = ("--in-place", "--add-prefix", "a.long.prefix." * 30, "--force", "-q")
+        assert run_here("fix", path.name, *options, cwd=path.parent).returncode == 0
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_pickle_at_the_end_counts_once_it_is_complete(times, tmp_path):
+    """Cut in it, the names are those before the changes in place, and that is said."""
+    path = tmp_path / "a.pt"
+    data = fixed_in_place(path, times)
+    new, place = list(torch.load(path)), data.rindex(b"a/data.pkl", 0, data.index(b"PK\1\2")) - 30
+    complete = data.index(b"PK\7\x08", place) + 16
+    older = ["layer0", "layer1", "layer2"]
+    for length in (place, place + 40, place + 90, complete - 17, complete - 1, complete, complete + 50, len(data) - 1):
+        report = salvage(str(cut(path, length, tmp_path)), str(tmp_path / "b.pt"), force=True)
+        found = torch.load(tmp_path / "b.pt")
+        assert [tensor[0].item() for tensor in found.values()] == [0.0, 1.0, 2.0]
+        assert list(found) == (new if length >= complete else older), length
+        assert len(report.notes) == (place < length < complete)
+        assert all("so all names are those before these changes" in note for note in report.notes)
+
+
+def test_a_pickle_at_the_end_that_names_other_storages_is_not_believed(tmp_path):
+    """Two pickles that contradict each other describe nothing."""
+    path, other = tmp_path / "a.pt", tmp_path / "other" / "a.pt"
+    other.parent.mkdir()
+    torch.save({"w": torch.ones(5)}, path)
+    torch.save({"w": torch.ones(6)}, other)
+    data, its = path.read_bytes(), other.read_bytes()
+    broken = tmp_path / "broken.pt"
+    broken.write_bytes(data[: data.index(b"PK\1\2")] + its[: its.index(b"PK\3\4", 4)])
+    with pytest.raises(CkptDoctorError, match=r"has no a/data\.pkl"):
+        salvage(str(broken), str(tmp_path / "b.pt"))

@@ -16,7 +16,7 @@ from ckptdoctor.tui.widgets.detail import Detail
 from ckptdoctor.tui.widgets.findings import FindingsView
 from ckptdoctor.tui.widgets.list_view import ListView
 from ckptdoctor.tui.widgets.tree_view import TreeView
-from tests.tui import NARROW, NORMAL, browse, press_at_once, settled, text_of, walk
+from tests.tui import NARROW, NORMAL, WIDE, browse, press_at_once, settled, text_of, walk
 
 
 @pytest.mark.parametrize("name", ["hostile.pt", "empty.pt"])
@@ -367,3 +367,25 @@ def test_filters_that_were_typed_come_back():
     first, second = ("slash", "text:conv", "enter", "escape"), ("slash", "text:fc", "escape")
     found = walk("resnet.pt", (*first, *second, "slash", "up"), ("up",), ("up",), ("down",), ("down",), look=typed)
     assert found == ["fc", "conv", "conv", "fc", ""]
+
+
+def test_one_colour_all_over_is_no_picture(monkeypatch, tmp_path):
+    """A heatmap of equal values shows nothing that the numbers do not."""
+    monkeypatch.setattr(detail, "REST", 0.01)
+    torch.save({"a": torch.zeros(10, 10), "b": torch.ones(3)}, tmp_path / "a.pt")
+    text = browse(tmp_path / "a.pt", "down", "up", size=WIDE)
+    assert "norm " in text and "▀▀" not in text and "▄▄" not in text
+
+
+def test_names_of_parts_are_whole_where_there_is_room(tmp_path):
+    """They have a third of the pane."""
+    name = "post_attention_layernorm.weight"
+    torch.save({f"h.{name}": torch.ones(4), "h.bias": torch.ones(2), "epoch": 3}, tmp_path / "a.pt")
+    assert name in browse(tmp_path / "a.pt", size=WIDE, look=lambda app: str(app.screen.query_one("#facts").visual))
+
+
+def test_a_list_of_sixty_is_whole(tmp_path):
+    """What the pane can scroll through is not left out."""
+    torch.save({"a": torch.ones(2), "history": list(range(60))}, tmp_path / "a.pt")
+    text = browse(tmp_path / "a.pt", "end", size=WIDE, look=lambda app: str(app.screen.query_one("#facts").visual))
+    assert "59" in text and "more" not in text

@@ -14,7 +14,7 @@ from ckptdoctor.tui.screens.browser import BrowserScreen
 from ckptdoctor.tui.screens.compare import CompareScreen
 from ckptdoctor.tui.screens.picker import PickerScreen
 from ckptdoctor.tui.widgets.findings import FindingsView
-from tests.tui import NORMAL, browse, press, screen, settled, text_of, walk
+from tests.tui import NARROW, NORMAL, browse, press, screen, settled, text_of, walk
 
 
 @pytest.fixture
@@ -90,6 +90,25 @@ def test_z_gives_a_pane_all_the_room():
         return [app.screen.query_one(name).display for name in ("#findings", "#contents", "#detail")]
 
     assert walk("resnet.pt", ("z",), ("z",), look=shown) == [[False, True, False], [True] * 3]
+
+
+@pytest.mark.parametrize("keys", [("tab",), ("shift+tab",)], ids=str)
+def test_a_pane_alone_is_as_high_as_the_screen(keys):
+    """Details and findings, too, which have few lines otherwise."""
+
+    def height(app):
+        return app.focused.outer_size.height
+
+    before, after = walk("resnet.pt", keys, ("z",), look=height, size=NARROW)
+    assert before < 8 and after == NARROW[1] - 2  # but for the title and the keys
+
+
+def test_long_names_come_before_ages(several):
+    """Of shards whose names differ at the end all of the name is there."""
+    name = "model_of_a_long_run_epoch=00007.pt"
+    shutil.copy("epoch2.pt", name)
+    text = browse(".", size=NARROW)
+    assert name in text and "ago" not in text and "just now" not in text
 
 
 def test_resizing_keeps_the_place():

@@ -98,7 +98,7 @@ def test_in_a_web_browser(served, chromium):
     chromium.get(served)
     log.until(b"module-prefix")
     ActionChains(chromium).send_keys("?").perform()
-    log.until(b"escape closes")
+    log.until(b"esc closes")
     ActionChains(chromium).send_keys("q").pause(0.5).send_keys("/").perform()
     log.until(b"*.weight")
     ActionChains(chromium).send_keys("fc").perform()

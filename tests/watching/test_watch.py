@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import ckptdoctor
+from ckptdoctor.rendering.watch import line as rendered
 from ckptdoctor.watching.judging import Watched
 from ckptdoctor.watching.watch import Began, Ended, Watcher, WatchRequest
 from tests.commands import run_here
@@ -59,7 +60,7 @@ def test_a_new_checkpoint_has_one_line(tmp_path):
     """With its step, its levels, and nothing of those that were there before."""
     save(tmp_path / "step_1.pt", 1)
     began, line, watcher = watched(tmp_path, lambda: save(tmp_path / "step_2.pt", 2), looks=4)
-    assert (began.existing, began.newest.step) == (1, 1)
+    assert (began.existing, began.newest, began.reached.step) == (1, "step_1.pt", 1)
     assert (line.name, line.step, line.valid, line.since, watcher.lines) == ("step_2.pt", 2, True, "step_1.pt", 1)
     assert [each.value for each in line.levels] == ["V0", "V1", "V2", "V3"]
 
@@ -169,13 +170,14 @@ def test_what_stays_cut_off_is_invalid_after_a_minute(tmp_path, monkeypatch):
 
 
 def test_a_file_that_is_saved_again_has_a_line_again(tmp_path):
-    """The one before it is gone then, so that how far the weights moved is not known."""
+    """The one before it is gone then, and what was kept of it in memory shows how far the weights moved."""
     path = tmp_path / "ckpt.pt"
+    one, other = (torch.cat([each.flatten() for each in weights(seed).values()]) for seed in (1, 2))
     for run in (tmp_path, path):
         path.unlink(missing_ok=True)
-        found = lines(watched(run, *[lambda step=step: save(path, step) for step in (1, 2)]))
-        assert [each.step for each in found] == [1, 2]
-        assert (found[1].moved, found[1].unmeasured) == (None, "it was overwritten")
+        found = lines(watched(run, *[lambda step=step: save(path, step, seed=step) for step in (1, 2)]))
+        assert [each.step for each in found] == [1, 2] and not found[1].estimated
+        assert found[1].moved == pytest.approx(float((other - one).norm() / one.norm()), rel=1e-4)
 
 
 def test_what_is_removed_is_forgotten(tmp_path):
@@ -187,7 +189,20 @@ def test_what_is_removed_is_forgotten(tmp_path):
         one.unlink()
 
     first, line = lines(watched(tmp_path, lambda: save(one, 1), second))
-    assert (line.since, line.moved, line.unmeasured) == (first.name, None, "it is gone")
+    assert (line.since, line.moved, line.unmeasured) == (first.name, 0.0, "")
+
+
+def test_a_part_of_large_weights_is_kept(tmp_path, monkeypatch):
+    """Of a checkpoint that is gone: what moved is estimated by it, and said so."""
+    monkeypatch.setattr("ckptdoctor.values.sampling._MOST", 1 << 18)
+    path = tmp_path / "ckpt.pt"
+    before = {name: torch.randn(1500, 700) for name in ("a", "b")} | {"c": torch.randn(9)}
+    after = {name: each + 0.01 * torch.randn(each.shape) for name, each in before.items()}
+    events = watched(tmp_path, lambda: torch.save(before, path), lambda: torch.save(after, path))
+    line = lines(events)[1]
+    one, other = (torch.cat([each.flatten() for each in state.values()]) for state in (before, after))
+    assert line.estimated and line.moved == pytest.approx(float((other - one).norm() / one.norm()), rel=0.02)
+    assert f"weights moved about {100 * line.moved:.3g} %" in rendered(line)
 
 
 def test_a_link_to_a_checkpoint_has_no_line(tmp_path):
@@ -215,8 +230,37 @@ def test_a_run_that_is_not_there_yet(tmp_path):
 def test_it_ends_with_a_step(tmp_path):
     """At once where the newest is that far."""
     acts = [lambda step=step: save(tmp_path / f"step_{step}.pt", step) for step in (1, 2, 3)]
-    assert watched(tmp_path, *acts, until=2)[-1] == Ended("step_2.pt has reached step 2", well=True)
+    assert watched(tmp_path, *acts, until=2)[-1] == Ended("step_2.pt has reached 2", well=True)
     assert [type(each) for each in watched(tmp_path, until=1)] == [Began, Ended]
+
+
+def test_it_ends_with_an_epoch(tmp_path):
+    """Where the contents have one, and steps are not counted from the beginning of the run."""
+
+    def save_epoch(epoch):
+        torch.save({"model": weights(), "epoch": epoch, "step": 0}, tmp_path / f"epoch-{epoch}.pt")
+
+    (*_, line, end) = watched(tmp_path, *[lambda epoch=epoch: save_epoch(epoch) for epoch in (1, 2)], until=2)
+    assert (line.epoch, line.step, line.steps_of_epoch, end.well) == (2, 0, True, True)
+
+
+@pytest.mark.parametrize("kind", ["trainer", "torchtitan", "lightning"])
+def test_a_run_in_a_store(kind, tmp_path):
+    """What appears there file by file has one line, and is compared with the one before."""
+    import fsspec
+
+    whole = Run(tmp_path, kind)
+    for step in (100, 200):
+        whole.saved.append(Saved(KINDS[kind](whole, step, None), step))
+    store, run = fsspec.filesystem("memory"), f"/watched/{kind}"
+    every = sorted((path for path in tmp_path.rglob("*") if path.is_file()), key=lambda path: path.stat().st_mtime_ns)
+
+    def copy(path):
+        store.pipe(f"{run}/{path.relative_to(tmp_path).as_posix()}", path.read_bytes())
+
+    found = lines(watched(f"memory:/{run}", *[lambda path=path: copy(path) for path in every], looks=2))
+    assert [(each.step, each.valid) for each in found] == [(100, True), (200, True)]
+    assert [each.moved for each in found] == [None, 0.0]
 
 
 def test_it_ends_when_a_process_has_ended(tmp_path):

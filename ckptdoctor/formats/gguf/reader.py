@@ -49,13 +49,13 @@ def _header_of(source: Source) -> Header:
 
 
 def examine(source: Source, head: bytes) -> Container:
-    """Return the container: readable where the header is intact and names tensors."""
+    """Return the container: readable where the header is intact and names tensors, be they in other shards."""
     try:
         header = _header_of(source)
     except DamagedError as error:
         told = f"{_READERS}, but its header is damaged: {error.message}. Download it again."
         return Container(source.path, source.size, _NAME, head, False, told, (), source.identity)
-    if not header.tensors:
+    if not header.tensors and header.metadata.get("split.count", "1") in ("0", "1"):  # the first shard may have none
         told = f"{_READERS}; it has no tensors."
         return Container(source.path, source.size, _NAME, head, False, told, (), source.identity)
     return Container(

@@ -75,7 +75,7 @@ def _damaged(integrity: Integrity) -> Iterator[Problem]:
     keys = paths_on(integrity.checkpoint, damaged)
     extent = damaged[0].extent
     others = len(keys) < len(integrity.checkpoint.tensors)
-    first = f"; the first is {show_path(keys[0])}" if len(keys) > 1 else f": {show_path(keys[0])}" if keys else ""
+    first = wording.the_first(show_path(keys[0]), len(keys)) if keys else ""
     yield Problem(
         message=(
             f"the bytes of {wording.plural(len(damaged), 'storage')} do not match the checksum, so "

@@ -12,6 +12,7 @@ from ckptdoctor.wording import and_so_on, percent
 from ckptdoctor.wording import beyond as beyond
 from ckptdoctor.wording import listed as listed
 from ckptdoctor.wording import plural as plural
+from ckptdoctor.wording import the_first as the_first
 
 SHOWN = 3  # keys quoted in a line of torch's before it is abridged
 _DEPTH = 32  # modules deeper than this are not told apart: keys of a million dots must not cost a million steps each

@@ -113,8 +113,8 @@ def _problem(checkpoint: Checkpoint, optimizer: StateDict, found: Mapping[KeyPat
     are = "holds" if len(found) == 1 else "hold"
     what = wording.listed(sorted(set(found.values())))
     return Problem(
-        message=f"{wording.plural(len(found), 'value')} of the state of {show_path(optimizer.path)} {are} {what}; "
-        f"the first is {show_path(first)}",
+        message=f"{wording.plural(len(found), 'value')} of the state of {show_path(optimizer.path)} {are} {what}"
+        f"{wording.the_first(show_path(first), len(found))}",
         cause="The first step of resumed training turns every parameter that this state belongs to into NaN.",
         advice="Resume from an earlier checkpoint, or without the states of these parameters.",
         keys=tuple(found),

@@ -52,7 +52,8 @@ def all_zero_tensor(values: Values) -> Iterator[Problem]:
     yield Problem(
         message=(
             f"{wording.all_of(len(zero), 'weight tensor') if every else wording.plural(len(zero), 'weight tensor')} "
-            f"{'is' if len(zero) == 1 else 'are'} all zeros; the first is {show_path(first.path)}"
+            f"{'is' if len(zero) == 1 else 'are'} all zeros"
+            f"{wording.the_first(show_path(first.path), len(zero))}"
         ),
         cause=(
             "The file was saved without its values, as torch.serialization.skip_data does, or never filled."

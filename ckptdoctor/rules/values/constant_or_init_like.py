@@ -54,7 +54,8 @@ def constant_or_init_like(values: Values) -> Iterator[Problem]:
         yield Problem(
             message=(
                 f"{wording.plural(len(constant), 'weight tensor has', 'weight tensors have')} a single value "
-                f"throughout; the first is {show_path(first.tensor.path)}, all {first.values.min:.6g}"
+                f"throughout"
+                f"{wording.the_first(show_path(first.tensor.path), len(constant))}, all {first.values.min:.6g}"
             ),
             cause="Training does not leave a weight like this: it was filled by a script, or never trained.",
             advice="Use a trained checkpoint for these tensors.",
@@ -78,8 +79,8 @@ def _fresh(fresh: list[Read], total: int) -> Problem:
     return Problem(
         message=(
             f"{wording.all_of(len(fresh), 'weight tensor') if every else wording.plural(len(fresh), 'weight tensor')} "
-            f"still {'has' if len(fresh) == 1 else 'have'} PyTorch's default initialisation; the first is "
-            f"{show_path(first.path)}"
+            f"still {'has' if len(fresh) == 1 else 'have'} PyTorch's default initialisation"
+            f"{wording.the_first(show_path(first.path), len(fresh))}"
         ),
         cause=(
             "The model was saved before it was trained, or the wrong one was saved."

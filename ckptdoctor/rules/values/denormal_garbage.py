@@ -62,7 +62,7 @@ def denormal_garbage(values: Values) -> Iterator[Problem]:
     yield Problem(
         message=(
             f"the values of {wording.plural(len(found), 'tensor')} look like random bits, some below 1e-18 "
-            f"next to others above 1e6; the first is {show_path(first.path)}"
+            f"next to others above 1e6{wording.the_first(show_path(first.path), len(found))}"
         ),
         cause="Memory that was never written, or bytes read in the wrong byte order or dtype.",
         advice="Load the weights again from their source, check these tensors, and save them again.",

@@ -72,7 +72,7 @@ def nan_or_inf(values: Values) -> Iterator[Problem]:
     weights = not_finite(values)
     if weights:
         yield Problem(
-            message=f"{_told(weights)}; the first is {show_path(weights[0][0].path)}",
+            message=f"{_told(weights)}{wording.the_first(show_path(weights[0][0].path), len(weights))}",
             cause="Training diverged, float16 overflowed, or bytes were damaged; the output of such a layer is NaN.",
             advice=_advice(values),
             keys=tuple([tensor.path for tensor, _ in weights]),

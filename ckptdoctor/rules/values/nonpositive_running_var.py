@@ -47,8 +47,8 @@ def nonpositive_running_var(values: Values) -> Iterator[Problem]:
     first = found[0].tensor
     yield Problem(
         message=(
-            f"{wording.plural(len(found), 'running variance goes', 'running variances go')} below zero; "
-            f"the first is {show_path(first.path)}, down to {found[0].values.min:.3g}"
+            f"{wording.plural(len(found), 'running variance goes', 'running variances go')} below zero"
+            f"{wording.the_first(show_path(first.path), len(found))}, down to {found[0].values.min:.3g}"
         ),
         cause="In evaluation the layer takes the square root of it: its channels become NaN.",
         advice=(

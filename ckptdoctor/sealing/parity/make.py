@@ -11,7 +11,7 @@ from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.sealing.parity.code import SLICE, parity_of
 from ckptdoctor.sealing.parity.layout import Layout
-from ckptdoctor.sealing.parity.table import KIND, SUM, Table, encoded, foot_of, head_of, length_of
+from ckptdoctor.sealing.parity.table import KIND, SUM, Table, encoded, foot_of, head_of, is_parity, length_of
 from ckptdoctor.writing.fresh import fill_fresh
 from ckptdoctor.writing.system import put
 
@@ -43,7 +43,8 @@ def write_parity(
         put(fd, table[0], 0)
         put(fd, table[0] + foot_of(start), start + layout.parities * layout.block)
 
-    fill_fresh(fill, output, KIND, force=force, what="parity file", undo=undo)
+    kind = b"" if is_parity(output) else KIND  # one whose first bytes are damaged is one as well
+    fill_fresh(fill, output, kind, force=force, what="parity file", undo=undo)
     return table[0]
 
 

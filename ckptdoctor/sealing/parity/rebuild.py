@@ -12,10 +12,10 @@ from time import perf_counter
 from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.checkpoint.missing import missing
 from ckptdoctor.checkpoint.progress import current, phase
-from ckptdoctor.errors import DamagedError, RefusedError, UnreadableError, UsageError, WriteError
+from ckptdoctor.errors import RefusedError, UnreadableError, UsageError, WriteError
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.remote.addresses import is_address
-from ckptdoctor.sealing.manifest import IN_FOLDER, SUFFIX, read_seal
+from ckptdoctor.sealing.manifest import entries_of
 from ckptdoctor.sealing.parity import table
 from ckptdoctor.sealing.parity.code import SLICE, rebuilt, require_installed
 from ckptdoctor.sealing.parity.losses import Losses, losses
@@ -118,34 +118,14 @@ def _parity(path: str, parity: str | None) -> ParityFile:
 
 def _proof(path: str, kept: ParityFile) -> str:
     """Return who says what the file was. Raises RefusedError where a seal says something else than its parity."""
-    for where, name in _seals(path):
-        try:
-            seal = read_seal(where)
-        except (DamagedError, UnreadableError):  # the parity has its own copy of what is needed
-            continue
-        for file in seal.files:
-            if seal.folder == bool(name) and (file.name == name or not name):
-                if file.digest == kept.table.digest:
-                    return where
-                raise RefusedError(
-                    f"{kept.path} and {where} disagree about what {path} was: one of them was made of another file. "
-                    f"Move the wrong one away first."
-                )
+    for where, _, file in entries_of(path):
+        if file.digest == kept.table.digest:
+            return where
+        raise RefusedError(
+            f"{kept.path} and {where} disagree about what {path} was: one of them was made of another file. "
+            f"Move the wrong one away first."
+        )
     return kept.path
-
-
-def _seals(path: str) -> Iterator[tuple[str, str]]:
-    """Yield where a seal of the file may be, next to it or in a folder above, with the name that it has there."""
-    yield path + SUFFIX, ""
-    folder, name = os.path.split(os.path.abspath(path))
-    while True:
-        where = os.path.join(folder, IN_FOLDER)
-        if os.path.isfile(where):
-            yield where, name
-        above, step = os.path.split(folder)
-        if not step:
-            return
-        folder, name = above, f"{step}/{name}"
 
 
 def _require_enough(path: str, kept: ParityFile, found: Losses) -> None:

@@ -7,9 +7,11 @@ whole file and a checksum of each block. One that is read may be anybody's, so e
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from hashlib import sha256
+from shlex import quote
 from typing import Any
 
 from ckptdoctor.checkpoint import FileSource
@@ -109,10 +111,13 @@ def foot_of(length: int) -> bytes:
 
 
 def is_parity(path: str) -> bool:
-    """Return whether a file is one of parity, as far as its first bytes show."""
+    """Return whether a file is one of parity, as far as its first bytes or its last show."""
     try:
         with open(path, "rb") as file:
-            return file.read(len(KIND)) == KIND
+            if file.read(len(KIND)) == KIND:
+                return True
+            file.seek(-len(_END), os.SEEK_END)
+            return file.read() == _END
     except OSError:
         return False
 
@@ -134,8 +139,8 @@ def read_parity(path: str) -> ParityFile:
                 why = str(error)
         if not found:
             raise DamagedError(
-                f"{path} is not an intact parity file: {why}. Make a new one of an intact file: ckptdoctor seal "
-                "--parity 1% --force"
+                f"{path} is not an intact parity file: {why}. Nothing can be rebuilt from it; a new one can be made of "
+                f"an intact file: ckptdoctor seal {quote(path.removesuffix(SUFFIX))} --parity 1% --force"
             )
         raw = found[0]
         table = _table(raw)

@@ -19,7 +19,7 @@ from ckptdoctor.wording import and_more
 
 _NAMED = 4  # tied tensors, dtypes or devices that are named before the rest is counted
 
-_LISTED = 30  # values of a level that are listed
+_LISTED = 60  # values of a level that are listed
 _COUNTED = 10_000  # of them that are counted
 _FIRST = 4  # elements of an array of NumPy that are shown
 _INLINE = 4  # values of one in it that stand in its line

@@ -41,11 +41,14 @@ class Block:
 def parts(opened: OpenedCheckpoint, branch: TreeBranch, most: int) -> list[Part]:
     """Return the parts of a level that hold tensors, largest first; for blocks that are alike, those of one block.
 
+    Of a level that has a single part, they are those of this part, where it has several.
+
     Where fewer than ``most`` would be listed, their own parts come below them, as far as there is room; those of
     blocks that are alike have the bytes of all of these.
     """
-    whole = branch.blocks[0] if branch.blocks else branch
-    found = _parts(opened, whole, 0)
+    found = _parts(opened, branch.blocks[0] if branch.blocks else branch, 0)
+    while len(found) == 1 and isinstance(only := found[0][1], TreeBranch) and not only.blocks:
+        found = _parts(opened, only, 0)
     room, listed = most - len(found), []
     for part, item in found:
         listed.append(part)

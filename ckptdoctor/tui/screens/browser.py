@@ -118,10 +118,11 @@ class BrowserScreen(PlacesScreen):
 
     def action_maximise(self) -> None:
         """Give the pane that has the focus all the room, or share it again."""
-        panes = [self.query_one(name) for name in ("#findings", "#contents", "#detail")]
+        panes = [self.query_one(name) for name in ("#findings", "#panes", "#contents", "#detail")]
         self._alone = not self._alone
         for pane in panes:
             pane.display = not self._alone or pane.has_focus_within or pane.has_focus
+            pane.set_class(self._alone, "-alone")
 
     def action_help(self) -> None:
         """Show all keys, and the language of the filter."""

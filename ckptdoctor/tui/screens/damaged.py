@@ -57,10 +57,12 @@ class SalvageView(LineView):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.fates: list[Fate] = []
+        self._said = 0  # cells of how much there is of a tensor
 
     def show(self, fates: list[Fate]) -> None:
         """Show these tensors."""
         self.fates = fates
+        self._said = min(_SAID, max([len(each.said) for each in fates], default=0) + 2)
         self.redraw()
 
     def count(self) -> int:
@@ -72,7 +74,7 @@ class SalvageView(LineView):
         fate = self.fates[number]
         mark, look = _MARKS.get(fate.kind, ("  ", "plain"))
         narrow = width < PHONE
-        said = _SHORT if narrow else _SAID
+        said = _SHORT if narrow else self._said
         left = width - len(mark) - said - (0 if narrow else _BYTES)
         columns = left - _SHAPE >= _NAME
         name = escape(show_path(fate.path))
@@ -274,12 +276,15 @@ class ConfirmSalvage(Question):
         text = Text()
         text.append(f"{escape(os.path.basename(report.output))}\n", "bold")
         text.append(f"in {abridged(escape(folder), 200)}\n\n", "dim")
-        text.append(f"A new file with everything that is intact: {in_figures(report)}.\n")
+        saved = plural(report.recovered, "intact tensor")
+        text.append(f"A new file with the {saved}, {size(report.recovered_bytes)}.\n")
         if vouched(report):
             text.append(f"Checked: {vouched(report)}.\n", "dim")
         if report.lost:
             warning = str(self.app.theme_variables["warning"])
             text.append(f"\n{plural(len(report.lost), 'tensor')} will not be in it", warning)
+            partly = plural(len(report.partial), "of them is", "of them are")
+            text.append(f" ({partly} partly intact)" if report.partial else "")
             text.append("; loading it reports them as missing. Nothing is filled in.\n")
         text.append(f"\n{escape(os.path.basename(report.path))} stays as it is, and nothing else is written.")
         return text

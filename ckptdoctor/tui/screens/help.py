@@ -50,7 +50,7 @@ class HelpScreen(ModalScreen[None]):
     def on_mount(self) -> None:
         """Name it."""
         self.query_one("#help").border_title = "help"
-        self.query_one("#help").border_subtitle = "escape closes"
+        self.query_one("#help").border_subtitle = "esc closes"
 
     def _text(self) -> Group:
         return Group(

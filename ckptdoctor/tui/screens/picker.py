@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from time import time
 from typing import ClassVar
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -31,7 +32,7 @@ from ckptdoctor.tui.widgets.line_view import PHONE, LineView, fit, fit_middle
 _SIZE, _AGE, _VERDICT = 11, 14, 26
 _SHORT = 15  # cells of a verdict on a phone
 _RECENT = "recently opened"
-_NAME = 20  # cells that names have at least, before there is a column of ages
+_NAME, _LONG = 20, 40  # cells that names have at least before there is a column of ages, and what long ones have
 
 
 class PickerView(LineView):
@@ -55,7 +56,8 @@ class PickerView(LineView):
             yield fit(_RECENT, width), "dim"
             return
         said = self.opinions.get(choice.path, Opinion("reading…", "dim"))
-        ages = width - _SIZE - _AGE - _VERDICT >= _NAME
+        longest = max([cell_len(each.name) for each in self.shown if each is not None])
+        ages = width - _SIZE - _AGE - _VERDICT >= max(_NAME, min(longest, _LONG))
         if width < PHONE:
             yield fit_middle(escape(choice.name), width - _SHORT) + "  ", "plain"
             yield fit(said.short or said.said, _SHORT - 2), said.look

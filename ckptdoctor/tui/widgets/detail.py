@@ -36,7 +36,7 @@ from ckptdoctor.tui.models import summaries
 from ckptdoctor.tui.models.facts import facts, title
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.slices import first
-from ckptdoctor.tui.models.tree import TreeBranch, TreeItem
+from ckptdoctor.tui.models.tree import TreeBranch, TreeItem, TreeValue
 from ckptdoctor.tui.widgets.line_view import fit, fit_middle, hanging, of_severity
 from ckptdoctor.tui.widgets.tensor.drawing import Scale, histogram, statistics
 from ckptdoctor.tui.widgets.tensor.heatmap import Heatmap
@@ -44,7 +44,7 @@ from ckptdoctor.wording import and_more, beyond, percent
 
 _KEYS = 200  # keys of a finding that are listed
 _PARTS = 8  # parts of a level that are drawn
-_PART = 22  # cells of their names
+_PART = 22  # cells of their names, or a third of the pane where that is more
 _BLOCKS = 8  # blocks that are named
 _MAP = 5  # lines that a heatmap has at least
 _LABEL = 8  # cells of what a line is called
@@ -111,7 +111,7 @@ class Detail(VerticalScroll):
             lead = f"{name:<10} " if name else ""
             text.append(lead, label).append(hanging(said, self._width(), len(lead)) + "\n")
         self._findings(opened, item, text, low)
-        branch = item if isinstance(item, TreeBranch) and item.rows else None
+        branch = self._whole(opened, item)
         large = branch is not None and len(branch.rows) > _AT_ONCE and self._prepared is not branch
         if branch is not None and not large:
             self._sum_up(opened, branch, text, "" if low else "\n")
@@ -120,7 +120,7 @@ class Detail(VerticalScroll):
             self._opened_on = item
         self._has_moved |= item != self._opened_on
         if branch is not None and large:
-            self.query_one(ValuesPreview).prepare(opened, branch, lambda: self._ready(opened, branch))
+            self.query_one(ValuesPreview).prepare(opened, branch, lambda: self._ready(opened, branch, item))
             return
         if not self._has_moved:  # opening a file reads no values
             return
@@ -145,14 +145,21 @@ class Detail(VerticalScroll):
             more = beyond(len(about) - most, "finding", before="and ", after="\n")
             text.append(more, self._style("label"))
 
-    def _known(self, opened: OpenedCheckpoint, branch: TreeBranch) -> None:
+    def _known(self, opened: OpenedCheckpoint, item: TreeItem) -> None:
         """Say it again, now that the values are known."""
-        if self._shown == (opened, branch):
-            self.show_item(opened, branch)
+        if self._shown == (opened, item):
+            self.show_item(opened, item)
 
-    def _ready(self, opened: OpenedCheckpoint, branch: TreeBranch) -> None:
+    def _ready(self, opened: OpenedCheckpoint, branch: TreeBranch, item: TreeItem) -> None:
         self._prepared = branch
-        self._known(opened, branch)
+        self._known(opened, item)
+
+    def _whole(self, opened: OpenedCheckpoint, item: TreeItem) -> TreeBranch | None:
+        """Return the level whose parts are drawn; next to a single value of the file, where there is room, the file."""
+        if isinstance(item, TreeValue):
+            has_room = self.scrollable_content_region.height >= _TALL and len(item.path) == 1
+            item = opened.lines.tree.root if has_room else item
+        return item if isinstance(item, TreeBranch) and item.rows else None
 
     def _sum_up(self, opened: OpenedCheckpoint, branch: TreeBranch, text: Text, lead: str) -> None:
         """Draw what is in a level: the values of its blocks from the first to the last, and the sizes of its parts.
@@ -172,10 +179,11 @@ class Detail(VerticalScroll):
         largest = max([part.nbytes for part in listed])
         lines = max(_PARTS, pane.height - used)
         names = [f"{'  ' * part.depth}{escape(part.name)}" for part in listed[:lines]]
-        room = min(_PART, width // 2 - 2, max(map(cell_len, names)))
+        room = min(max(_PART, width // 3), width // 2 - 2, max(map(cell_len, names)))
         stds = [f"  σ {number(part.std)}" if part.std is not None else "" for part in listed[:lines]]
         cells = max(4, width - room - _SHARE - max(map(len, stds)))
-        text.append(f"{lead}sizes" if not branch.blocks else f"{lead}sizes of one of them", label)
+        of_what = " of one of them" if branch.blocks else "" if branch.parent is not None else " in the file"
+        text.append(f"{lead}sizes{of_what}", label)
         for part, name, std in zip(listed, names, stds, strict=False):
             text.append(f"\n{fit_middle(name, room)} ")
             text.append(fit(summaries.bar(part.nbytes, largest, cells), cells), label if part.depth else drawn)
@@ -397,7 +405,8 @@ class ValuesPreview(Background):
 
     def _draw_map(self, opened: OpenedCheckpoint, row: int) -> None:
         pane = self.parent
-        if self._seen is not None and isinstance(pane, Widget):
+        # one colour all over says nothing that the text does not
+        if isinstance(self._seen, Look) and not self._seen.values.constant and isinstance(pane, Widget):
             used = self.virtual_region.bottom - pane.query_one("#facts").virtual_region.y
             pane.query_one(PreviewMap).look_at(opened, row, pane.scrollable_content_region.height - used - 1)
 

@@ -54,7 +54,9 @@ class FindingsView(LineView):
             yield f"{finding.code}  ", "level"
             yield fit(abridged(escape(finding.message), _MESSAGE), width - len(finding.code) - 4), "plain"
             return
-        repair = f"[f] {'fix  ' if wide else ''}{finding.fix.safety.value}" if finding.fix is not None else ""
+        safety = finding.fix.safety.value if finding.fix is not None else ""
+        longest = max([len(each.fix.safety.value) for each in self.findings if each.fix is not None], default=0)
+        repair = (f"[f] fix  {safety:<{longest}}" if wide else f"[f] {safety}") if safety else ""
         room = (_REPAIR if wide else len(repair) + 2) if repair else 0
         longest = max([len(f"{each.code} {each.name}") for each in self.findings])
         code = min(_CODE, max(width // 3, min(longest, width * 3 // 7)))

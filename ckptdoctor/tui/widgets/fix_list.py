@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
+from rich.cells import cell_len
 from textual.binding import BindingType
 from textual.events import Resize
 from textual.widgets import Input
@@ -19,7 +20,8 @@ from ckptdoctor.tui.widgets.line_view import LineView, broken, fit
 from ckptdoctor.tui.widgets.plan import room
 
 _ONE_LINE = 70  # cells from which an offer is a single line
-_NAME = 34
+_BESIDE = 100  # cells of a screen from which on the list is as high as the screen, and has lines to spare
+_NAME, _AROUND = 34, 18  # cells of a name at most, and of what is around the text of an offer in a single line
 _TEXT = 600  # characters of a title or a reason that are considered
 _MOST = 4  # lines of one
 _HEADS = {
@@ -133,14 +135,15 @@ class FixList(LineView):
         if width <= 0:
             return
         self._lines, self._stops = [], []
+        in_one = width >= _ONE_LINE and (self.app.size.width < _BESIDE or _fits(self.offered, width))
         head: object = ""
         for at, offer in enumerate(self.offered):
-            if width < _ONE_LINE and offer.safety is not head:
+            if not in_one and offer.safety is not head:
                 self._lines += [(at, [])] if self._lines else []
                 self._lines.append((at, [(fit(_HEADS[offer.safety], width), "dim")]))
             head = offer.safety
             self._stops.append(len(self._lines))
-            lines = _in_one(offer, at in self.chosen, width) if width >= _ONE_LINE else None
+            lines = _in_one(offer, at in self.chosen, width) if in_one else None
             self._lines += [(at, line) for line in lines or _in_several(offer, at in self.chosen, width)]
         self.redraw()
 
@@ -161,14 +164,24 @@ def _says(offer: Offer) -> str:
     return abridged(escape(text), _TEXT)
 
 
+def _cells_of_name(width: int) -> int:
+    return min(_NAME, width // 3)
+
+
+def _fits(offered: Sequence[Offer], width: int) -> bool:
+    """Return whether nothing is cut where each offer is one line."""
+    name = _cells_of_name(width)
+    return all(cell_len(_name(each)) <= name and cell_len(_says(each)) <= width - name - _AROUND for each in offered)
+
+
 def _in_one(offer: Offer, chosen: bool, width: int) -> list[list[tuple[str, str]]]:
     safety = offer.safety.value if offer.safety is not None else "no repair"
-    name = min(_NAME, width // 3)
+    name = _cells_of_name(width)
     return [
         [
             _box(offer, chosen),
             (fit(_name(offer), name), "level" if offer.safety is not None else "plain"),
-            ("  " + fit(_says(offer), width - name - 18), "plain" if offer.safety is not None else "dim"),
+            ("  " + fit(_says(offer), width - name - _AROUND), "plain" if offer.safety is not None else "dim"),
             (fit(safety, 12, right=True), _LOOKS[offer.safety]),
         ]
     ]

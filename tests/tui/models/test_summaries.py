@@ -31,6 +31,14 @@ def test_parts_below_a_fold_are_those_of_all_blocks():
     ]
 
 
+def test_parts_of_a_single_part_are_shown_in_its_place():
+    """One bar of 100 % shows nothing: what is below it does."""
+    opened = opened_checkpoint("m.pt", flat("net.a.x", "net.a.y", "net.b"))
+    root = opened.lines.tree.root
+    assert len(opened.lines.tree.grow(root)) == 1
+    assert [part.name for part in parts(opened, root, 2)] == ["a", "b"]
+
+
 def test_nothing_is_counted_that_has_no_room():
     """Of a level with many parts these alone are looked at, and not what each of them is made of."""
     opened = opened_checkpoint("m.pt", flat(*[f"{part}.{leaf}" for part in ("x", "y", "z") for leaf in "ab"]))

@@ -10,15 +10,23 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
+from zlib import crc32
 
-from ckptdoctor.checkpoint import Checkpoint, Container, Source
+from ckptdoctor.checkpoint import Checkpoint, Container, Note, NoteKind, Source
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.formats.torch.zip import structs
 from ckptdoctor.formats.torch.zip.central_directory import MAX_RECORDS
 from ckptdoctor.formats.torch.zip.local_headers import first_name
 from ckptdoctor.formats.torch.zip.read import directory_of, read, remember
 from ckptdoctor.formats.torch.zip.records import Directory, Record, ascii_lower, raw_name
-from ckptdoctor.formats.torch.zip.truncated import Walk, declared_sizes, step
+from ckptdoctor.formats.torch.zip.truncated import (
+    OLDER,
+    Walk,
+    declared_sizes,
+    later_pickle_is_cut,
+    sizes_in,
+    step,
+)
 from ckptdoctor.noun import replace
 
 _PICKLE = "/data.pkl"
@@ -40,7 +48,9 @@ def salvage(source: Source, container: Container) -> Checkpoint:
     directory = _listed(source) or _walked(source)
     missing = tuple([(name, word) for name, word in _WORDS if directory.find(name) is None])
     remember(source, replace(directory, salvaged=True, repairable=True, words=missing))
-    return read(source, container)
+    checkpoint = read(source, container)
+    older = [note for note in directory.notes if note.kind is NoteKind.TRUNCATED]
+    return replace(checkpoint, notes=(*checkpoint.notes, *older))
 
 
 def _listed(source: Source) -> Directory | None:
@@ -69,9 +79,27 @@ def _walked(source: Source) -> Directory:
         message = f"{source.path}: {error.message} Without it nothing describes the storages."
         raise DamagedError(message, offset=error.offset) from error
     prefix = name[: -len(_PICKLE)]
-    records = sound_records(_all(source, walk, sizes, prefix), list(sizes))
+    records = sound_records(_with_last_pickle(source, _all(source, walk, sizes, prefix), sizes), list(sizes))
     found = {ascii_lower(record.name): record for record in records if _is_ours(record, prefix, sizes)}
-    return Directory(tuple(found.values()), prefix, found, source.size, (), True)
+    cut = later_pickle_is_cut(source, walk, name)
+    notes = (Note(NoteKind.TRUNCATED, OLDER, name, walk.at),) if cut else ()
+    return Directory(tuple(found.values()), prefix, found, source.size, notes, True)
+
+
+def _with_last_pickle(source: Source, found: list[Found], sizes: dict[str, int]) -> list[Found]:
+    """Return the records without the pickles that a change in place left behind: of several the last one counts.
+
+    It must be what its checksum says, and name the same storages. Otherwise all stay, and none is believed.
+    """
+    pickles = [each.record for each in found if each.record.name == found[0].record.name]
+    last = pickles[-1]
+    if len(pickles) < 2 or crc32(source.read(last.data_offset, last.size)) != last.crc:
+        return found
+    try:
+        same = sizes_in(source, last) == sizes
+    except CkptDoctorError:  # it is not a pickle of torch
+        return found
+    return [each for each in found if each.record.name != last.name or each.record is last] if same else found
 
 
 def _is_ours(record: Record, prefix: str, sizes: dict[str, int]) -> bool:

@@ -19,7 +19,7 @@ from ckptdoctor.formats.torch.zip import structs
 from ckptdoctor.formats.torch.zip.central_directory import MAX_RECORDS
 from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, MAX_ALIGNMENT, Item, lay_out
 from ckptdoctor.formats.torch.zip.local_headers import first_name
-from ckptdoctor.formats.torch.zip.records import Record, shown
+from ckptdoctor.formats.torch.zip.records import Record, raw_name, shown
 from ckptdoctor.noun import field, noun
 from ckptdoctor.pickles import decode
 
@@ -80,10 +80,25 @@ def declared_sizes(source: Source, walk: Walk, name: str) -> dict[str, int]:
     step(source, walk, {})
     if not walk.found:
         raise TruncatedError(f"The record {shown(name)} is incomplete.", offset=walk.at)
-    record = walk.found[0]
+    return sizes_in(source, walk.found[0])
+
+
+def sizes_in(source: Source, pickle: Record) -> dict[str, int]:
+    """Return the lengths of the storages' records (by name), from this pickle. Raises DamagedError."""
     declared = _Declared()
-    interpret(decode(source.read(record.data_offset, record.size)), declared, shown(name))
-    return {f"{name[: -len('data.pkl')]}data/{key}": length for key, length in declared.sizes.items()}
+    interpret(decode(source.read(pickle.data_offset, pickle.size)), declared, shown(pickle.name))
+    return {f"{pickle.name[: -len('data.pkl')]}data/{key}": length for key, length in declared.sizes.items()}
+
+
+def later_pickle_is_cut(source: Source, walk: Walk, name: str) -> bool:
+    """Return whether a walk ended in a pickle that a change in place put behind the storages."""
+    head, raw = structs.LOCAL.size, raw_name(name)
+    there = source.read(walk.at, min(head + len(raw), source.size - walk.at))
+    return walk.at > 0 and there.startswith(structs.LOCAL_SIGNATURE) and there[head:] == raw
+
+
+# what is said of such a file
+OLDER = "the pickle that changes in place put at the end is incomplete, so all names are those before these changes"
 
 
 def _account(source: Source, name: str) -> tuple[str, bool]:
@@ -99,9 +114,10 @@ def _account(source: Source, name: str) -> tuple[str, bool]:
     if walk.at + 4 <= source.size and source.read(walk.at, 4) == structs.CENTRAL_SIGNATURE and len(whole) == len(sizes):
         return f"{_cut(source)}, but {_complete(len(whole), len(sizes))}: nothing of value is lost", True
     lost = sum(sizes.values()) - sum(sizes[record] for record in whole)
+    rest = f"the whole file would have about {_whole_size(source, walk, sizes):,} bytes"
     return (
         f"{_cut(source)}: {_complete(len(whole), len(sizes))}, {f'{lost:,}' if lost else 'no'} bytes of values are "
-        f"lost; the whole file would have about {_whole_size(source, walk, sizes):,} bytes"
+        f"lost; {OLDER if later_pickle_is_cut(source, walk, name) else rest}"
     ), bool(whole) or not sizes
 
 

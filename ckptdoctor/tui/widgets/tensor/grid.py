@@ -220,8 +220,8 @@ class ValueGrid(Background, can_focus=True):
             behind = self._slice.index(row, column) is None
             said, look = (texts.at(row, column) if texts is not None else None) or ("" if behind else "·", "label")
             style = self._style(look)
-            if (row, column) == (self.row, self.column):
-                style = self._cursor(style)
+            if (row, column) == (self.row, self.column):  # what is dim could not be read on the cursor's background
+                style = self._cursor(self._style("plain") if look in ("zero", "label") else style)
             found.append(gap)
             found.append(Segment(fit(said, self._cell, right=True), style))
         return found

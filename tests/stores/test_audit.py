@@ -89,11 +89,13 @@ def test_findings_are_those_of_check(store, database):
 
 def test_nothing_is_examined_twice(store, tmp_path):
     """Until it changes: a file that was written again, one that was renamed, one that is gone."""
-    shutil.copytree(store[0], tmp_path / "runs", symlinks=True)
+    for run in store[1]:
+        if run.kind in ("script", "megatron"):
+            shutil.copytree(run.folder, tmp_path / "runs" / run.folder.name)
     first = audited(tmp_path / "runs", output=tmp_path / "a.db")
     again = audited(tmp_path / "runs", output=tmp_path / "a.db")
     assert (again.examined, again.unchanged, again.removed) == (0, first.listed, 0)
-    assert first.listed == first.examined > 50
+    assert first.listed == first.examined > 10
 
     files = [each for each in below(tmp_path / "runs", "**/*.pt*") if "checkpoint" not in each.parent.name]
     one, other, third = [each for each in files if each.name.startswith(("ckpt", "model_0", "step", "out"))][:3]

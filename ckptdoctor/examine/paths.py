@@ -12,6 +12,7 @@ from ckptdoctor.checkpoint import FileSource, process
 from ckptdoctor.checkpoint.natural import in_order
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.findings import Leftover
+from ckptdoctor.inplace.names import hot_journal
 from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.wording import system_says
 
@@ -132,14 +133,15 @@ def _below(directory: str) -> Iterator[str]:
 def _is_one(folder: str, files: Iterable[str]) -> bool:
     """Return whether a folder is one checkpoint.
 
-    It is read as a whole, or of a known kind without files that can be examined.
+    It is read as a whole, or of a known kind without files that can be examined, or all of it was being changed.
 
     A model's folder with its weights in one file is not: the file can be repaired, a folder cannot.
     """
     container = formats.examine_directory(folder)
     if container is None or container.format == _ONE_FILE:
         return False
-    return container.readable or not any(map(_has_suffix, files))
+    changing = os.path.exists(hot_journal(folder))
+    return container.readable or changing or not any(map(_has_suffix, files))
 
 
 def _has_suffix(name: str) -> bool:

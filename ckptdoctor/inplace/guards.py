@@ -7,7 +7,7 @@ import shlex
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 
-from ckptdoctor.errors import RefusedError
+from ckptdoctor.errors import RefusedError, WriteError
 from ckptdoctor.inplace.disk import Disk
 from ckptdoctor.regex import regex
 from ckptdoctor.wording import system_says
@@ -149,13 +149,19 @@ def _lines(path: str) -> list[str]:
 def block_to_insert(disk: Disk, folder: str) -> int | None:
     """Return the size of the blocks that the file system can put in front of a file; None where it cannot.
 
-    It is tried with a small file, which is removed again.
+    It is tried with a small file, which is removed again. Raises WriteError where even that has no room.
     """
     if not hasattr(os, "statvfs"):
         return None
     block = max(4096, os.statvfs(folder or ".").f_bsize)
     path = os.path.join(folder, f".insert.{os.urandom(6).hex()}.ckptdoctor-tmp")
-    fd = disk.create(path)
+    try:
+        fd = disk.create(path)
+    except OSError as error:
+        raise WriteError(
+            f"Nothing can be fixed in place in {folder or '.'}: {system_says(error)} Make room, or write the repaired "
+            "file elsewhere: -o OUT."
+        ) from error
     try:
         disk.pwrite(fd, b"x" * (2 * block), 0)
         disk.insert(fd, block)

@@ -443,11 +443,7 @@ def test_a_journal_of_a_stranger_is_about_weights_only(one):
     (one / "train.py").write_text("print(1)")
     (journal,) = one.glob(".*undo*")
     data = journal.read_bytes()
-<<<<<<< HEAD
     head = data.index(b"\n") + 9  # behind the length
-=======
-    head = data.index(b'{"')  # the length in front of it may have such a byte, too
->>>>>>> folders
     length = int.from_bytes(data[head - 8 : head], "little")
     held = json.loads(data[head : head + length])
     held["files"][1]["name"] = "train.py"

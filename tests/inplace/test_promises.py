@@ -293,11 +293,7 @@ def test_a_journal_of_a_stranger_is_not_believed(zipped, change, said):
     victim = shutil.copy(zipped, zipped.with_name("victim.pt"))
     (journal,) = zipped.parent.glob(".*undo*")
     data = journal.read_bytes()
-<<<<<<< HEAD
     head = data.index(b"\n") + 9  # behind the length
-=======
-    head = data.index(b'{"')  # the length in front of it may have such a byte, too
->>>>>>> folders
     length = int.from_bytes(data[head - 8 : head], "little")
     held = json.loads(data[head : head + length])
     held["files"][0].update(change)

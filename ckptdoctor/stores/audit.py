@@ -122,7 +122,8 @@ def audit(request: AuditRequest, engine: Engine | None = None) -> Audited:
         return Audited(
             *(request.output, stores, work.listed, work.examined, work.unchanged, work.removed, work.left),
             *(tuple(work.unlisted), work.others, perf_counter() - started),
-            *(request.engine, said, request.deep, request.limit_rate),
+            *(request.engine, said, request.deep),
+            limit_rate=request.limit_rate,
         )
 
 

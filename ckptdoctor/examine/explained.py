@@ -70,7 +70,8 @@ def _of_steps(report: FileReport, coverage: Coverage) -> tuple[Fix, ...]:
 
 def _together(path: str, fixes: tuple[Fix, ...]) -> FixRequest | None:
     """Return what one command asks for that has the options of all fixes; None for options that are not about names."""
-    root, module, prefixes = None, False, []
+    root, module = None, False
+    prefixes: list[str] = []
     for name, *value in [shlex.split(option) for fix in fixes for option in fix.options]:
         if name == "--root" and value and root is None and not module and not prefixes:
             root = value[0]

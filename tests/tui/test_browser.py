@@ -389,3 +389,26 @@ def test_a_list_of_sixty_is_whole(tmp_path):
     torch.save({"a": torch.ones(2), "history": list(range(60))}, tmp_path / "a.pt")
     text = browse(tmp_path / "a.pt", "end", size=WIDE, look=lambda app: str(app.screen.query_one("#facts").visual))
     assert "59" in text and "more" not in text
+
+
+def test_a_heatmap_leaves_its_scale_on_the_screen(monkeypatch, tmp_path):
+    """Wherever the cursor comes from, it has as many lines as are left, and nothing has to be scrolled to."""
+    monkeypatch.setattr(detail, "REST", 0.01)
+    weights = {f"h.{layer}.{leaf}": torch.randn(64, 64) for layer in range(9) for leaf in ("q", "k", "v")}
+    torch.save({"embed": torch.randn(64, 64), **weights}, tmp_path / "a.pt")
+
+    def seen(app):
+        pane = app.screen.query_one(Detail)
+        return pane.query_one("#preview-map").display, pane.max_scroll_y
+
+    stages = (("e", "down", "right", "down", "t"), ("down",), ("t", "home"), ("t",))
+    assert {each for each in walk(tmp_path / "a.pt", *stages, look=seen, size=WIDE) if each[0]} == {(True, 0)}
+
+
+def test_long_names_of_values_stand_in_their_column(tmp_path):
+    """As long as there is room; what they name begins in one column."""
+    values = {"_get_lr_called_within_step": False, "eta": 1}
+    torch.save({"a": torch.ones(2), "scheduler": values}, tmp_path / "a.pt")
+    text = browse(tmp_path / "a.pt", "end", size=WIDE, look=lambda app: str(app.screen.query_one("#facts").visual))
+    assert "_get_lr_called_within_step False\n" in text
+    assert f"{'eta':<26} 1" in text

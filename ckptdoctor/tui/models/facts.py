@@ -24,6 +24,7 @@ _COUNTED = 10_000  # of them that are counted
 _FIRST = 4  # elements of an array of NumPy that are shown
 _INLINE = 4  # values of one in it that stand in its line
 _DEEPEST = 4  # cells of indent of what is listed
+_PART = 32  # characters of the name of a nested value
 _SHORT, _TEXT = 60, 4_000  # characters of a text that stand on one line, and that are shown at all
 
 Fact = tuple[str, str]
@@ -126,12 +127,13 @@ def _branch(opened: OpenedCheckpoint, branch: TreeBranch) -> Iterator[Fact]:
     figures = opened.lines.tree.figures(branch)
     if branch.blocks:
         yield "", f"{plural(len(branch.blocks), 'block')} of {plural(len(branch.blocks[0].rows), 'tensor')}, all alike"
-    kind = " · ".join(filter(None, (branch.role, abridged(escape(branch.kind)))))
-    if kind and (figures.tensors or branch.is_module or not value(branch.node).startswith(f"{kind} of ")):
-        yield "", kind
     if figures.tensors:
         pieces = [plural(figures.tensors, "tensor"), f"{amount(figures.elements)} elements", size(figures.nbytes)]
         yield "", " · ".join(pieces)
+    kind = " · ".join(filter(None, (branch.role, abridged(escape(branch.kind)))))
+    if kind and (figures.tensors or branch.is_module or not value(branch.node).startswith(f"{kind} of ")):
+        yield "kind", kind
+    if figures.tensors:
         kinds = opened.lines.tree.kinds(branch)
         yield "dtypes", _few([dtype for dtype, _ in kinds])
         yield "devices", _few([device for _, device in kinds])
@@ -163,7 +165,7 @@ def _contents(node: Node, indent: str) -> Iterator[Fact]:
 
 
 def _name(part: Part) -> str:
-    return abridged(escape(show_part(part)), 20)
+    return abridged(escape(show_part(part)), _PART)
 
 
 def _few(names: list[str]) -> str:

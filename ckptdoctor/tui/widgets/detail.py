@@ -35,7 +35,7 @@ from ckptdoctor.tui.messages import ItemWanted
 from ckptdoctor.tui.models import summaries
 from ckptdoctor.tui.models.facts import facts, title
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
-from ckptdoctor.tui.models.slices import first
+from ckptdoctor.tui.models.slices import Slice, first
 from ckptdoctor.tui.models.tree import TreeBranch, TreeItem, TreeValue
 from ckptdoctor.tui.widgets.line_view import fit, fit_middle, hanging, of_severity
 from ckptdoctor.tui.widgets.tensor.drawing import Scale, histogram, statistics
@@ -48,6 +48,7 @@ _PART = 22  # cells of their names, or a third of the pane where that is more
 _BLOCKS = 8  # blocks that are named
 _MAP = 5  # lines that a heatmap has at least
 _LABEL = 8  # cells of what a line is called
+_NAME = 10  # cells of the name of a fact, where none is longer
 _COUNTED = 100  # parts of a large level, and of these parts
 _AT_ONCE = 2_000  # tensors of a level that are counted while a key waits
 _LOW = 8  # lines of the pane up to which there is no room for all that the headers say
@@ -107,8 +108,9 @@ class Detail(VerticalScroll):
         low = has_values and self.scrollable_content_region.height < _LOW
         if low:  # values would not be seen otherwise
             del listed[1:]
+        longest = max([_NAME, *[cell_len(name) for name, _ in listed]])
         for name, said in listed:
-            lead = f"{name:<10} " if name else ""
+            lead = f"{fit_middle(name, min(longest, max(_NAME, self._width() // 3)))} " if name else ""
             text.append(lead, label).append(hanging(said, self._width(), len(lead)) + "\n")
         self._findings(opened, item, text, low)
         branch = self._whole(opened, item)
@@ -326,7 +328,15 @@ class PreviewMap(Heatmap):
         self._opened, self._row, self._slice = opened, row, None
         self.styles.height = lines
         self.display = True
-        self.call_after_refresh(self.show, first(tensor.shape))
+        self.call_after_refresh(self._fit, lines, first(tensor.shape))
+
+    def _fit(self, lines: int, seen: Slice) -> None:
+        """Draw it in fewer lines where the text above has got longer since they were counted."""
+        pane = self.parent
+        over = pane.max_scroll_y if isinstance(pane, Widget) else 0
+        if over:
+            self.styles.height = max(_MAP, lines - over)
+        self.show(seen)
 
 
 REST = _PAUSE = 0.08  # seconds that the cursor rests before anything is read, or counted

@@ -176,8 +176,8 @@ class Meter:
         wide = self._wide(self._numbers(given), self._source.dtype).astype(np.float32, copy=False)
         apart = self._measure(wide, made.reshape(-1))
         steps = steps + np.float32(max(1.0, REACH[self._export.packed]) * _HALF_STEP_OF_SCALES)
-        squares = np.multiply(apart, apart, out=apart).reshape(steps.size, -1)
-        of_groups = (squares @ np.ones(squares.shape[1], np.float32)).reshape(steps.shape)
+        groups = apart.reshape(steps.size, -1)
+        of_groups = np.einsum("ij,ij->i", groups, groups).reshape(steps.shape)
         self._apart += float(np.add.reduce(of_groups, axis=None))
         of_groups /= steps * steps
         of_blocks = of_groups.sum(axis=1)

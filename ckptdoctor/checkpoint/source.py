@@ -23,7 +23,7 @@ _MOVING = allocate_lock()  # threads that read one file must not move its positi
 
 
 class _Pace:
-    """How fast this process reads: ``rate`` bytes a second, 0 for any number. At ``free`` all is over that was begun."""
+    """How fast this process reads: ``rate`` bytes a second (0: any number). At ``free`` all is over that was begun."""
 
     rate = 0.0
     free = 0.0

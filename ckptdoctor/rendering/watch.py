@@ -51,7 +51,8 @@ def _since(each: Watched) -> str:
     if each.since is None or each.seconds_since is None:
         return ""
     before = each.seconds_since < 0
-    return f"{duration(abs(each.seconds_since))} {'before' if before else 'after'} {each.since}"
+    other = each.since if each.since != each.name else "it was last saved"
+    return f"{duration(abs(each.seconds_since))} {'before' if before else 'after'} {other}"
 
 
 def _moved(each: Watched) -> str:

@@ -94,6 +94,7 @@ class Walk:
         self.links: list[Link] = []
         self.unlisted: list[tuple[str, str]] = []
         self.others = 0
+        self._last: tuple[str, list[Entry]] = ("", [])
         self._heard = heard  # told for each folder
         self._listed = listed  # what says what is in a folder, instead of the store
         self._real = "" if is_address(self.store) else os.path.realpath(self.store)
@@ -108,7 +109,10 @@ class Walk:
         yield from self._visit(self.store, self._entries(self.store))
 
     def _entries(self, path: str) -> list[Entry]:
-        return entries(path) if self._listed is None else self._listed(path)
+        """Return what is in a folder; of one that was asked about last, without another request."""
+        if path != self._last[0]:
+            self._last = path, entries(path) if self._listed is None else self._listed(path)
+        return list(self._last[1])
 
     # ---- one folder
 

@@ -12,6 +12,7 @@ import io
 import json
 import os
 import sqlite3
+import zlib
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
@@ -46,15 +47,22 @@ class Manifest:
                 "bucket itself."
             )
         for file in said["files"]:
-            self._read(_place(path, said, str(file["key"])), columns)
+            if not isinstance(file, dict) or not isinstance(file.get("key"), str):
+                raise UnreadableError(f"{path} does not name its files by their keys.")
+            self._read(_place(path, said, file["key"]), columns)
         self._tables.execute("CREATE INDEX of_folder ON object (folder)")
 
     def _read(self, path: str, columns: list[str]) -> None:
         data = read_small(path)
-        text = gzip.decompress(data) if data.startswith(_GZIP) else data
         folders: set[str] = set()
-        rows = list(_objects(csv.reader(io.StringIO(text.decode())), columns, folders))
-        self._tables.executemany("INSERT INTO object VALUES (?, ?, ?, ?, ?)", rows)
+        lines = io.TextIOWrapper(
+            gzip.GzipFile(fileobj=io.BytesIO(data)) if data.startswith(_GZIP) else io.BytesIO(data), "utf-8"
+        )
+        try:
+            rows = _objects(csv.reader(lines), columns, folders)
+            self._tables.executemany("INSERT INTO object VALUES (?, ?, ?, ?, ?)", rows)
+        except (OSError, EOFError, zlib.error, csv.Error, UnicodeDecodeError) as error:
+            raise UnreadableError(f"{path} is damaged, so the inventory is not complete: {error}.") from error
         pairs = [each.rpartition("/")[::2] for each in folders]
         self._tables.executemany("INSERT OR IGNORE INTO folder VALUES (?, ?)", pairs)
 

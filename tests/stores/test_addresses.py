@@ -94,3 +94,16 @@ def test_what_is_no_manifest_is_told(tmp_path):
         audited(tmp_path / "a.json", output=tmp_path / "a.db", from_inventory=True)
     with pytest.raises(UnreadableError, match="only inventories as CSV"):
         audited(tmp_path / "b.json", output=tmp_path / "a.db", from_inventory=True)
+
+
+@pytest.mark.parametrize("damage", ["cut", "bits", "not text", "no key"])
+def test_a_damaged_inventory_is_refused(damage, tmp_path):
+    """An inventory that is read in part would be taken for the whole bucket."""
+    lines = gzip.compress("".join(f'"b","x/model_{at}.pt","{at}"\n' for at in range(1_000)).encode(), mtime=0)
+    broken = {"cut": lines[:-99], "bits": lines[:200] + b"\xff" * 50 + lines[250:], "not text": b"\xff\xfe\x00"}
+    (tmp_path / "0.csv.gz").write_bytes(broken.get(damage, lines))
+    files = [{"key": "0.csv.gz"}] if damage != "no key" else [{"name": "0.csv.gz"}]
+    said = {"sourceBucket": "b", "fileFormat": "CSV", "fileSchema": "Bucket, Key, Size", "files": files}
+    (tmp_path / "manifest.json").write_text(json.dumps(said))
+    with pytest.raises(UnreadableError, match=r"damaged|by their keys"):
+        audited(tmp_path / "manifest.json", output=tmp_path / "a.db", from_inventory=True)

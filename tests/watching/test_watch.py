@@ -177,6 +177,7 @@ def test_a_file_that_is_saved_again_has_a_line_again(tmp_path):
         path.unlink(missing_ok=True)
         found = lines(watched(run, *[lambda step=step: save(path, step, seed=step) for step in (1, 2)]))
         assert [each.step for each in found] == [1, 2] and not found[1].estimated
+        assert " s after it was last saved · weights moved " in rendered(found[1])
         assert found[1].moved == pytest.approx(float((other - one).norm() / one.norm()), rel=1e-4)
 
 

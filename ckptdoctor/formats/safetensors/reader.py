@@ -24,7 +24,7 @@ from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.formats.safetensors.header import Header, read_header
 from ckptdoctor.formats.safetensors.signature import NAME
-from ckptdoctor.noun import replace
+from ckptdoctor.noun import maker, replace
 
 # each source's header, parsed once for examine, read and write
 _headers: WeakKeyDictionary[Source, Header] = WeakKeyDictionary()
@@ -86,6 +86,9 @@ def read(source: Source, container: Container) -> Checkpoint:
     )
 
 
+_extent, _storage, _tensor = maker(Extent), maker(Storage), maker(Tensor)
+
+
 def _entries(source: Source, header: Header) -> Iterator[tuple[str, Node]]:
     path, size, data = source.file, source.size, header.data
     strides: dict[tuple[int, ...], tuple[int, ...]] = {}  # most tensors have one of a few shapes
@@ -101,8 +104,8 @@ def _entries(source: Source, header: Header) -> Iterator[tuple[str, Node]]:
                 strides[shape] = stride
         start = data + begin
         length = end - begin if end > begin else 0
-        extent = Extent(path, start, length) if start + length <= size else _cut(source, start)
-        yield name, Tensor((name,), dtype, shape, stride, Storage(name, length, dtype, "cpu", extent))
+        extent = _extent(path, start, length) if start + length <= size else _cut(source, start)
+        yield name, _tensor((name,), dtype, shape, stride, _storage(name, length, dtype, "cpu", extent))
 
 
 def _cut(source: Source, start: int) -> Extent | None:

@@ -23,7 +23,7 @@ _MOVING = allocate_lock()  # threads that read one file must not move its positi
 
 
 class _Pace:
-    """How fast this process reads: ``rate`` bytes a second, 0 for as fast as it can. At ``free`` the next may begin."""
+    """How fast this process reads: ``rate`` bytes a second (0: any number). At ``free`` all is over that was begun."""
 
     rate = 0.0
     free = 0.0
@@ -36,14 +36,13 @@ def limit_rate(rate: float) -> None:
 
 
 def pace(count: int) -> None:
-    """Wait as long as the limit of this process asks for, before so many bytes are read."""
+    """Wait as long as so many bytes take at the limit of this process."""
     if not _Pace.rate:
         return
     with _Pace.lock:
         now = monotonic()
-        begin = max(_Pace.free, now)
-        _Pace.free = begin + count / _Pace.rate
-    sleep(begin - now)
+        _Pace.free = over = max(_Pace.free, now) + count / _Pace.rate
+    sleep(over - now)
 
 
 def fill_at(fd: int, view: memoryview, offset: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import BinaryIO
 
 from ckptdoctor.checkpoint import Source
+from ckptdoctor.checkpoint.source import pace
 from ckptdoctor.errors import DamagedError, UnreadableError
 from ckptdoctor.wording import system_says
 
@@ -34,6 +35,7 @@ class Files:
         if self._source.distant:
             view[:] = self._source.part(path).read(offset, len(view))
             return
+        pace(len(view))
         file = self._open.get(path) or self._opened(path)
         file.seek(offset)
         done = 0

@@ -108,6 +108,7 @@ def test_kill_of_a_worker_loses_nothing(store, right, tmp_path):
     assert table(tmp_path / "a.db") == right
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_database_and_says_how_to_go_on(store, right, tmp_path):
     """The status is 130, and what is printed to type goes on where it ended."""
     process = begun(store, tmp_path / "a.db")

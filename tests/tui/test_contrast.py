@@ -38,7 +38,7 @@ def luminance(colour):
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-@pytest.mark.parametrize("theme", ["ckptdoctor-dark", "ckptdoctor-light"])
+@pytest.mark.parametrize("theme", [pytest.param("ckptdoctor-dark", marks=pytest.mark.slow), "ckptdoctor-light"])
 def test_everything_can_be_read(theme, library):
     """On every kind of screen, with the cursor on it and without; what lies behind a dialogue is faint on purpose."""
     save_pair(library)

@@ -78,6 +78,7 @@ def test_what_is_only_a_database_is_refused_as_any_other_file(tmp_path):
     assert done.returncode == 2 and b"Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_it_stays_small(store, tmp_path):
     """Fifty thousand broken checkpoints of twenty thousand runs fit into 5 MB, and what is left out is counted."""
     (tmp_path / "store.db").write_bytes((store / "store.db").read_bytes())

@@ -20,6 +20,8 @@ import sys
 import threading
 import weakref
 
+# what has a process of its own, and what imports a library that may not be there
+_NOT_IMPORTED = ("ckptdoctor.tui", "ckptdoctor.trainer", "ckptdoctor.__main__", "ckptdoctor.integrations")
 LARGEST = 1 << 17  # bytes of a request: arguments, directory and environment
 
 
@@ -75,7 +77,7 @@ def import_everything() -> None:
     from ckptdoctor.rules.registry import all_rules
 
     for module in pkgutil.walk_packages(ckptdoctor.__path__, "ckptdoctor."):
-        if not module.name.startswith(("ckptdoctor.tui", "ckptdoctor.trainer", "ckptdoctor.__main__")):
+        if not module.name.startswith(_NOT_IMPORTED):
             importlib.import_module(module.name)
     assert all_rules() and rich.console
     for each in list(weakref.finalize._registry):

@@ -85,7 +85,7 @@ def test_a_run_that_is_stopped_and_resumed_ends_as_one_that_never_stopped(tmp_pa
     process = training(**SMALL_VGG, out="half")
     wait_for((tmp_path / "half/epoch-0001").exists)
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=120)
     assert process.returncode == 0
     assert "continue: the same command with --resume" in said
     assert list((tmp_path / "half").glob("epoch-0001-step-*"))
@@ -146,9 +146,9 @@ def test_a_device_that_is_not_here_is_one_sentence(capsys):
 def test_gpus_that_are_not_there_are_refused(start, tmp_path):
     """--gpus on a machine without GPUs says what --device cuda says, and trains nothing."""
     gpus, cuda = start("--gpus", "9", "--devices"), forked("--device", "cuda")
-    said, complaint = gpus.communicate(timeout=60)
+    said, complaint = gpus.communicate(timeout=120)
     assert (gpus.returncode, said) == (2, "")
-    assert cuda.communicate(timeout=60)[1] == complaint.replace("--gpus 9", "--device cuda")
+    assert cuda.communicate(timeout=120)[1] == complaint.replace("--gpus 9", "--device cuda")
     assert complaint.startswith("error: --gpus 9: ") and complaint.endswith("; or train on the CPU: --device cpu\n")
     assert list(tmp_path.iterdir()) == []
 
@@ -166,7 +166,7 @@ def test_gpus_cannot_be_chosen_where_there_are_none(monkeypatch, capsys):
 def test_gpus_are_chosen_before_torch_starts(tmp_path):
     """--gpus sets CUDA_VISIBLE_DEVICES and says which GPU is which; the table then speaks of those."""
     process = started("--gpus", "0", "--devices")
-    said, narrated = process.communicate(timeout=60)
+    said, narrated = process.communicate(timeout=120)
     assert narrated == "GPUs: physical 0 → cuda:0\n"
     assert "cuda" in said
 
@@ -192,7 +192,7 @@ def test_what_torchrun_starts_is_the_same_run(tmp_path):
     ]
     said = []
     for process in processes:
-        out, complaint = process.communicate(timeout=60)
+        out, complaint = process.communicate(timeout=120)
         assert process.returncode == 0, complaint
         said.append(out)
     assert_two_ranks_trained(tmp_path / "here", "".join(said))

@@ -130,7 +130,8 @@ def of_commands(folder: Path) -> Callable[[int], str]:
 
 def warm_up(path: Path) -> None:
     """Import everything that is imported lazily, so that the hook sees only what a file brings about."""
-    for room in sorted(each.name for each in ROOT.iterdir() if each.is_dir() and each.name not in ("trainer", "tui")):
+    no_file_asks = ("trainer", "tui", "integrations")  # nor need the libraries of hooks be there
+    for room in sorted(each.name for each in ROOT.iterdir() if each.is_dir() and each.name not in no_file_asks):
         for module in walk_packages([str(ROOT / room)], f"ckptdoctor.{room}."):
             import_module(module.name)
     for module in walk_packages(encodings.__path__, "encodings."):

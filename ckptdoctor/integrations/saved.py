@@ -46,7 +46,7 @@ class SavedCheckpoints:
             found = self.judged(candidate_at(path))
             self._tell(line(found, resumable=found.unresumable != self._reason))
             self._reason = found.unresumable
-        except Exception as error:
+        except Exception as error:  # a line about a checkpoint must not end the training that saved it
             if wants_trace():
                 raise
             why = error.message if isinstance(error, CkptDoctorError) else one_line(error)

@@ -20,6 +20,7 @@ from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.runs.grouping import alone
 from ckptdoctor.runs.validity import examined, read_deeply, resumable
 from ckptdoctor.sealing.manifest import seal_beside
+from ckptdoctor.sealing.parity.table import SUFFIX as PARITY
 
 
 @noun
@@ -81,7 +82,7 @@ _SHARED = ("config.json", "adapter_config.json")  # by all files of a folder
 
 
 def _beside(going: Held, inventory: str, made: Plan) -> Iterator[str]:
-    """Yield what is of no use without a checkpoint: the state of its optimizer, its seal, and undo journals."""
+    """Yield what is of no use without a checkpoint: the state of its optimizer, its seal and parity, undo journals."""
     path = going.path
     if os.path.isdir(path):  # has them in it
         return
@@ -92,8 +93,7 @@ def _beside(going: Held, inventory: str, made: Plan) -> Iterator[str]:
     )
     if not alike:  # what stays may resume with the same optimizer
         yield from _own(path, inventory)
-    if os.path.isfile(seal_beside(path)):
-        yield seal_beside(path)
+    yield from filter(os.path.isfile, (seal_beside(path), path + PARITY))
     for number in numbers(path, os.listdir(folder)):
         yield undo_journal(path, number)
 
@@ -101,7 +101,7 @@ def _beside(going: Held, inventory: str, made: Plan) -> Iterator[str]:
 def _own(path: str, inventory: str) -> Iterator[str]:
     """Yield the files next to one with weights that hold the state of its optimizer."""
     for each in recorded(inventory, path):
-        if each.path not in (path, seal_beside(path)) and os.path.basename(each.path) not in _SHARED:
+        if each.path not in (path, seal_beside(path), path + PARITY) and os.path.basename(each.path) not in _SHARED:
             yield each.path
 
 

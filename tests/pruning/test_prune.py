@@ -123,6 +123,23 @@ def test_what_changed_since_the_audit_stays(run, tmp_path):
     assert troubles == {} and (run / "model_step100.pt").exists() and not (run / "model_step300.pt").exists()
 
 
+def test_what_belongs_to_a_file_goes_and_comes_with_it(run, tmp_path):
+    """Its seal, its parity, and the journal that undoes a change in place."""
+    old = run / "model_step100.pt"
+    beside = [run / f"{old.name}{suffix}" for suffix in (".seal.json", ".parity")] + [
+        run / f".{old.name}.ckptdoctor-undo-0001"
+    ]
+    for each in beside:
+        each.write_bytes(b"of the file")
+    audit(tmp_path, "run")
+    before = contents(run)
+    prune(tmp_path, "--keep-last", "1", "--apply")
+    assert not any(each.exists() for each in (old, *beside))
+    (trash,) = trashes(run)
+    assert run_here("prune", "--restore", trash, cwd=tmp_path).returncode == 0
+    assert contents(run) == before
+
+
 def test_nothing_goes_if_what_would_stay_was_damaged_meanwhile(run, tmp_path):
     """The newest is read whole right before: a flipped bit in it is found, although it has the same size and time."""
     audit(tmp_path, "run")

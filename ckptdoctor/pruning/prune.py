@@ -128,7 +128,10 @@ class _Stands:
                 self._troubles[each.path, must_resume] = _read_again(each, must_resume, self._inventory)
             trouble = self._troubles[each.path, must_resume]
             if trouble:
-                return f"{each.path}, which would stay in its stead, is not sound: {trouble}"
+                return (
+                    f"{each.path}, which would stay in its stead, is not sound: {trouble}. "
+                    "Run ckptdoctor audit --deep, and another one stays"
+                )
         return ""
 
 
@@ -168,7 +171,7 @@ def _changed(inventory: str, held: Held) -> str:
     if os.path.islink(held.path):
         return "it is a link"
     if os.path.realpath(held.path) != held.path:
-        return "its path leads through a link, so it may be here a second time"
+        return f"its path leads through a link, so it may be here twice: audit {os.path.realpath(held.run)} instead"
     known = {each.path: each for each in recorded(inventory, held.path)}
     try:
         there = dict(_files(held.path))
@@ -177,7 +180,7 @@ def _changed(inventory: str, held: Held) -> str:
             if (status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino) != (
                 *(each.size, each.mtime_ns, each.device, each.inode),
             ):
-                return f"{path} has changed since it was examined"
+                return f"{path} has changed since it was examined: audit it again"
     except FileNotFoundError as error:
         return f"{error.filename} is no longer there"
     except OSError as error:

@@ -162,6 +162,15 @@ def test_a_link_that_was_made_since_keeps_its_target(run, tmp_path):
     assert (run / "latest.pt").exists()
 
 
+def test_a_store_that_is_reached_through_a_link_is_audited_by_its_own_path(run, tmp_path):
+    """It may be in the inventory a second time, where something else may stay."""
+    (tmp_path / "link").symlink_to(run)
+    audit(tmp_path, "link")
+    made = prune(tmp_path, "--keep-last", "1", "--apply")
+    troubles = {each["trouble"] for each in made["checkpoints"] if not each["stays"]}
+    assert troubles == {f"its path leads through a link, so it may be here twice: audit {run} instead"}
+
+
 def test_an_inventory_of_an_audit_that_did_not_end_is_refused(run, tmp_path):
     """What it did not see might need what would go."""
     import sqlite3

@@ -1,7 +1,7 @@
 """Answers from a listing that was just made: it says what there is, and how long it is, for no request at all.
 
 Whoever lists a store and then examines what is in it says so by ``as_listed``. What a listing does not name is asked as
-ever.
+usual.
 """
 
 from __future__ import annotations

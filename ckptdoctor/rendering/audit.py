@@ -216,6 +216,7 @@ def as_json(audited: Audited, summary: Summary, version: str) -> str:
                 for each in summary.unchanged
             ],
             "disagreements": summary.disagreements,
+            "exported": None if audited.exported is None else audited.exported.folder,
         }
     )
 

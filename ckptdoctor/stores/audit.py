@@ -23,6 +23,7 @@ from ckptdoctor.stores.examine import failed, reference_row
 from ckptdoctor.stores.listing import Unit, Walk, unit_of
 from ckptdoctor.stores.manifests import Manifest
 from ckptdoctor.stores.order import Batch, Waiting
+from ckptdoctor.stores.parquet import Exported
 from ckptdoctor.stores.schema import absolute, identity, open_inventory
 from ckptdoctor.stores.writer import Writer
 
@@ -64,7 +65,7 @@ class Audited:
 
     ``waiting`` were not examined, because Ctrl-C came. ``removed`` are no longer there. ``unlisted`` are folders that
     could not be listed, each with why. ``others`` counts files that are called as parts of checkpoints are, next to
-    none that they could belong to.
+    none that they could belong to. ``exported`` is what was written as Parquet, where that was asked for.
     """
 
     output: str
@@ -81,6 +82,7 @@ class Audited:
     shard: str = ""
     deep: str = ""
     limit_rate: float = 0.0
+    exported: Exported | None = None
 
     @property
     def interrupted(self) -> bool:

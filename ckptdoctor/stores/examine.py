@@ -11,13 +11,14 @@ import os
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ckptdoctor import __version__
 from ckptdoctor.checkpoint import Checkpoint, Mapping
 from ckptdoctor.crash import one_line, wants_trace
+from ckptdoctor.diagnose.settings import Reader
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.findings import FileReport, Severity
 from ckptdoctor.noun import replace
@@ -28,11 +29,16 @@ from ckptdoctor.runs.listing import below, read_json
 from ckptdoctor.runs.step import disagree, of_name, scalar
 from ckptdoctor.runs.validity import Deep, Examined, Level, examined, read_deeply, resumable
 from ckptdoctor.stores import schema
-from ckptdoctor.stores.contents import Layout, Reading, layout_of, together
+from ckptdoctor.stores.contents import Checksums, Layout, Reading, layout_of, together
 from ckptdoctor.stores.listing import Unit
 from ckptdoctor.wording import listed
 
+if TYPE_CHECKING:
+    from ckptdoctor.examine.shares import Known
+
 Rows = dict[str, list[tuple[Any, ...]]]
+# by the path of each member what was read of it: its values (``examine.shares``), and checksums that it has not itself
+Part = dict[str, tuple["Known", Checksums]]
 
 _KINDS = {
     Kind.FILE: "file",
@@ -50,14 +56,15 @@ _WEIGHTLESS = "W310"  # it was read, and is not a checkpoint of a network
 _REMEMBERED = 10_000  # layouts
 
 
-def rows_of(unit: Unit, known: set[int], *, deep: bool = False) -> Rows:
+def rows_of(unit: Unit, known: set[int], *, deep: bool = False, read: Part | None = None) -> Rows:
     """Return the rows of one checkpoint. What goes wrong in it, a bug of ours included, is its ``error``.
 
-    ``known`` are the layouts of which rows were given already, and gets those that are given now.
+    ``known`` are the layouts of which rows were given already, and gets those that are given now. ``read`` is what of
+    its members was read already (``parts``).
     """
     started = perf_counter()
     try:
-        return _rows(unit, examined(unit.candidate), known, started, deep)
+        return _rows(unit, examined(unit.candidate), known, started, deep, read or {})
     except Exception as error:  # one checkpoint must not stop the others
         if wants_trace():
             raise
@@ -70,16 +77,16 @@ def failed(unit: Unit, error: str, seconds: float = 0.0) -> Rows:
     return _of_unit(unit) | {"checkpoint": [_row(unit, {"error": text(error), "health": "unreadable"}, seconds)]}
 
 
-def _rows(unit: Unit, found: Examined, known: set[int], started: float, deep: bool) -> Rows:
+def _rows(unit: Unit, found: Examined, known: set[int], started: float, deep: bool, read: Part) -> Rows:
     candidate = unit.candidate
     able = resumable(found) if not found.trouble else None
-    every = read_deeply(found) if deep and not found.trouble else None
+    every = read_deeply(found, _readers(read)) if deep and not found.trouble else None
     if every is not None and every.reports:
         found = replace(found, reports=every.reports)
     parts = [*zip(found.parts.paths, found.reports, strict=True)]
     parts += zip(candidate.optimizers, able.optimizers if able is not None else (), strict=False)
     reports = [report for _, report in parts]
-    reading = Reading() if deep else None
+    reading = Reading(_checksums(parts, read)) if deep else None
     layouts = [layout_of(each.checkpoint, reading) if each.checkpoint is not None else None for each in reports]
     facts = _facts(found, reports) | _amounts([each for each in layouts if each is not None])
     facts |= {
@@ -113,6 +120,31 @@ def _rows(unit: Unit, found: Examined, known: set[int], started: float, deep: bo
     ]
     rows["checkpoint"] = [_row(unit, facts, perf_counter() - started)]
     return rows
+
+
+def _readers(read: Part) -> Callable[[str], Reader | None]:
+    """Return what gives each member who reads it: the examination itself, or who knows what was read already."""
+
+    def reader_of(path: str) -> Reader | None:
+        if path not in read:
+            return None
+        from ckptdoctor.examine.shares import reading
+
+        return reading(read[path][0])
+
+    return reader_of
+
+
+def _checksums(parts: Iterable[tuple[str, FileReport]], read: Part) -> Checksums:
+    """Return the checksums that were computed already, of members that are still the same file."""
+    found: Checksums = {}
+    for path, report in parts:
+        if path in read and report.checkpoint is not None:
+            from ckptdoctor.examine.shares import is_of
+
+            known, checksums = read[path]
+            found |= checksums if is_of(known, report.checkpoint) else {}
+    return found
 
 
 def _proven(facts: dict[str, Any], every: Deep) -> dict[str, Any]:

@@ -121,6 +121,8 @@ def audit(request: AuditRequest, engine: Engine | None = None) -> Audited:
         finally:
             counts = {"listed": work.listed, "examined": work.examined, "unchanged": work.unchanged}
             writer.end(key, state, work.unlisted, removed=work.removed, **counts)
+        if work.examined > writer.checkpoints // 2:
+            writer.compact()
         return Audited(
             *(request.output, stores, work.listed, work.examined, work.unchanged, work.removed, work.left),
             *(tuple(work.unlisted), work.others, perf_counter() - started),
@@ -282,6 +284,6 @@ def merge(databases: tuple[str, ...], output: str) -> Audited:
             if os.path.abspath(each) != os.path.abspath(output):
                 writer.take_over(each)
         writer.tidy()
-        writer.commit()
+        writer.compact()
         number = writer.checkpoints
     return Audited(output, (), number, 0, 0, 0, 0, (), 0, perf_counter() - started)

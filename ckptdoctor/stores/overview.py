@@ -226,7 +226,8 @@ def _broken(rows: sqlite3.Connection) -> tuple[Broken, ...]:
     wrong = (
         "SELECT member.path, problem.advice, problem.commands "
         "FROM finding JOIN problem ON problem.id = finding.problem "
-        "JOIN member ON member.id = finding.member WHERE finding.checkpoint = ? AND problem.code = ? "
+        "JOIN member ON member.checkpoint = finding.checkpoint AND member.number = finding.member "
+        "WHERE finding.checkpoint = ? AND problem.code = ? "
         "ORDER BY finding.number LIMIT 1"
     )
     made = []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from time import time
 from typing import Any
 
@@ -14,15 +16,22 @@ from ckptdoctor.stores import schema
 from ckptdoctor.stores.examine import Rows, text
 from ckptdoctor.stores.listing import Unit
 
-_CHILDREN = ("object", "member", "finding", "reference")  # tables whose rows belong to one checkpoint
-# tables whose rows belong to whoever refers to them, and by which columns that is
+_CHILDREN = ("object", "member_own", "reference")  # tables whose rows belong to one checkpoint
+# tables whose rows belong to whoever refers to them, and by which columns that is: those that refer to others first
 _SHARED = {
-    "run": ("SELECT run FROM checkpoint", "SELECT run FROM reference"),
-    "folder": ("SELECT folder FROM object",),
-    "layout": ("SELECT layout FROM member WHERE layout IS NOT NULL",),
-    "problem": ("SELECT problem FROM finding",),
+    "checkpoint_shared": ("SELECT shared FROM checkpoint_own",),
+    "member_shared": ("SELECT shared FROM member_own",),
+    "run": ("SELECT run FROM checkpoint_own", "SELECT run FROM reference"),
+    "folder": (
+        "SELECT folder FROM object WHERE folder IS NOT NULL",
+        "SELECT folder FROM member_own WHERE folder IS NOT NULL",
+    ),
+    "layout": ("SELECT layout FROM member_shared WHERE layout IS NOT NULL",),
+    "finding_shared": ("SELECT id FROM member_shared",),
+    "problem": ("SELECT problem FROM finding_shared",),
 }
-_REPLACE = frozenset({"checkpoint", "object", "member", "finding", "reference"})
+_KEYS = {"finding_shared": "member"}  # the columns that others name, where that is not id
+_REPLACE = frozenset({"checkpoint_own", "object", "member_own", "reference"})
 _ASKED = 500  # ids in a query
 
 
@@ -43,7 +52,7 @@ class Writer:
         self.connection.execute("PRAGMA cache_size = -65536")  # 64 MiB
         self.connection.execute("PRAGMA temp_store = FILE")
         self.connection.execute("CREATE TEMP TABLE seen (id INTEGER PRIMARY KEY)")
-        self._has_rows = bool(self._one("SELECT EXISTS (SELECT 1 FROM checkpoint)"))
+        self._has_rows = bool(self._one("SELECT EXISTS (SELECT 1 FROM checkpoint_own)"))
         self.replaced = False  # whether rows that others may have shared are gone
 
     def _one(self, query: str, values: Sequence[Any] = ()) -> Any:
@@ -52,7 +61,7 @@ class Writer:
     @property
     def checkpoints(self) -> int:
         """How many there are."""
-        found: int = self._one("SELECT count(*) FROM checkpoint")
+        found: int = self._one("SELECT count(*) FROM checkpoint_own")
         return found
 
     # ---- the log
@@ -102,11 +111,12 @@ class Writer:
 
     def write(self, rows: Rows) -> None:
         """Write the rows of one checkpoint in place of those that it had."""
-        (key, *_) = rows["checkpoint"][0]
-        if self._has_rows and self._one("SELECT EXISTS (SELECT 1 FROM checkpoint WHERE id = ?)", (key,)):
+        (key, *_) = rows["checkpoint_own"][0]
+        if self._has_rows and self._one("SELECT EXISTS (SELECT 1 FROM checkpoint_own WHERE id = ?)", (key,)):
             self._forget([key])
         for table, some in rows.items():
-            self._insert(table, some)
+            if some:
+                self._insert(table, some)
 
     def _insert(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
         self.connection.executemany(self._statements[table], rows)
@@ -118,7 +128,7 @@ class Writer:
             marks = ", ".join("?" * len(some))
             for table in _CHILDREN:
                 self.connection.execute(f"DELETE FROM {table} WHERE checkpoint IN ({marks})", some)
-            self.connection.execute(f"DELETE FROM checkpoint WHERE id IN ({marks})", some)
+            self.connection.execute(f"DELETE FROM checkpoint_own WHERE id IN ({marks})", some)
 
     def forget_unseen(self, store: str, unlisted: Iterable[str] = (), shard: tuple[int, int] = (1, 1)) -> int:
         """Remove the rows of checkpoints in a store that were not seen, and return how many these were.
@@ -154,13 +164,15 @@ class Writer:
         self.commit()
         self.connection.execute("ATTACH ? AS other", (other,))
         try:
-            both = self.connection.execute("SELECT id FROM checkpoint WHERE id IN (SELECT id FROM other.checkpoint)")
+            both = self.connection.execute(
+                "SELECT id FROM checkpoint_own WHERE id IN (SELECT id FROM other.checkpoint_own)"
+            )
             self._forget([key for (key,) in both.fetchall()])
             for table, columns in schema.COLUMNS.items():
                 how = "REPLACE" if table in _REPLACE else "IGNORE"
                 names = ", ".join(columns)
                 self.connection.execute(f"INSERT OR {how} INTO {table} ({names}) SELECT {names} FROM other.{table}")
-            number: int = self._one("SELECT count(*) FROM other.checkpoint")
+            number: int = self._one("SELECT count(*) FROM other.checkpoint_own")
             self.commit()
         finally:
             self.connection.rollback()
@@ -173,7 +185,13 @@ class Writer:
             return
         for table, users in _SHARED.items():
             used = " UNION ".join(users)
-            self.connection.execute(f"DELETE FROM {table} WHERE id NOT IN ({used})")
+            self.connection.execute(f"DELETE FROM {table} WHERE {_KEYS.get(table, 'id')} NOT IN ({used})")
+
+    def compact(self) -> None:
+        """Write the file without gaps: ids come in no order, so pages are part empty after most rows were written."""
+        self.commit()
+        with suppress(sqlite3.OperationalError):  # there is no room for a copy, and it is as right without
+            self.connection.execute("VACUUM")
 
     def commit(self) -> None:
         """Have all that was written stay."""

@@ -83,17 +83,16 @@ def test_it_stays_small(store, tmp_path):
     """Fifty thousand broken checkpoints of twenty thousand runs fit into 5 MB, and what is left out is counted."""
     (tmp_path / "store.db").write_bytes((store / "store.db").read_bytes())
     with closing(sqlite3.connect(tmp_path / "store.db")) as rows, rows:
-        names = [each[1] for each in rows.execute("PRAGMA table_info(checkpoint)")]
+        names = [each[1] for each in rows.execute("PRAGMA table_info(checkpoint_own)")]
         run = rows.execute("SELECT * FROM run LIMIT 1").fetchone()
-        one = dict(
-            zip(names, rows.execute("SELECT * FROM checkpoint WHERE level IS NULL LIMIT 1").fetchone(), strict=True)
-        )
+        broken = "SELECT * FROM checkpoint_own WHERE id = (SELECT id FROM checkpoint WHERE level IS NULL LIMIT 1)"
+        one = dict(zip(names, rows.execute(broken).fetchone(), strict=True))
         long = "/a/rather/long/path/of/a/team/on/some/shared/storage/" + "x" * 60
         rows.executemany("INSERT INTO run VALUES (?, ?, ?)", [(at, f"{long}/{at}", run[2]) for at in range(20_000)])
         rows.executemany(
-            f"INSERT INTO checkpoint VALUES ({', '.join('?' * len(names))})",
+            f"INSERT INTO checkpoint_own VALUES ({', '.join('?' * len(names))})",
             [
-                tuple((one | {"id": at, "run": at % 20_000, "path": f"{long}/{at % 20_000}/checkpoint-{at}"}).values())
+                tuple((one | {"id": at, "run": at % 20_000, "name": f"/checkpoint-{at}"}).values())
                 for at in range(50_000)
             ],
         )

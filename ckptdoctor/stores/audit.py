@@ -19,12 +19,13 @@ from ckptdoctor.noun import field, noun, replace
 from ckptdoctor.runs.listing import Entry
 from ckptdoctor.stores.engines.engine import Done, Engine
 from ckptdoctor.stores.engines.named import engine_named
-from ckptdoctor.stores.examine import Part, failed, reference_row
+from ckptdoctor.stores.examine import failed, reference_row
 from ckptdoctor.stores.listing import Unit, Walk, unit_of
 from ckptdoctor.stores.manifests import Manifest
 from ckptdoctor.stores.order import Batch, Waiting
 from ckptdoctor.stores.parquet import Exported
 from ckptdoctor.stores.schema import absolute, identity, open_inventory
+from ckptdoctor.stores.values import Part
 from ckptdoctor.stores.writer import Writer
 
 OUTPUT = "store.db"

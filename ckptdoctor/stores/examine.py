@@ -11,14 +11,13 @@ import os
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ckptdoctor import __version__
 from ckptdoctor.checkpoint import Checkpoint, Mapping
 from ckptdoctor.crash import one_line, wants_trace
-from ckptdoctor.diagnose.settings import Reader
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.findings import FileReport, Finding, Severity
 from ckptdoctor.noun import replace
@@ -31,14 +30,10 @@ from ckptdoctor.runs.validity import Deep, Examined, Level, examined, read_deepl
 from ckptdoctor.stores import schema
 from ckptdoctor.stores.contents import Checksums, Layout, Reading, layout_of, together
 from ckptdoctor.stores.listing import Unit
+from ckptdoctor.stores.values import Part, Readers
 from ckptdoctor.wording import listed
 
-if TYPE_CHECKING:
-    from ckptdoctor.examine.shares import Known
-
 Rows = dict[str, list[tuple[Any, ...]]]
-# by the path of each member what was read of it: its values (``examine.shares``), and checksums that it has not itself
-Part = dict[str, tuple["Known", Checksums]]
 
 _KINDS = {
     Kind.FILE: "file",
@@ -83,7 +78,8 @@ def failed(unit: Unit, error: str, seconds: float = 0.0) -> Rows:
 def _rows(unit: Unit, found: Examined, known: set[int], started: float, deep: bool, read: Part) -> Rows:
     candidate = unit.candidate
     able = resumable(found) if not found.trouble else None
-    every = read_deeply(found, _readers(read)) if deep and not found.trouble else None
+    readers = Readers(read)
+    every = read_deeply(found, readers.of) if deep and not found.trouble else None
     if every is not None and every.reports:
         found = replace(found, reports=every.reports)
     parts = [*zip(found.parts.paths, found.reports, strict=True)]
@@ -107,7 +103,7 @@ def _rows(unit: Unit, found: Examined, known: set[int], started: float, deep: bo
             "without": listed(able.without) if able.without else "",
         }
     if every is not None:
-        facts |= _proven(facts, every)
+        facts |= {"wasted_bytes": readers.wasted_bytes} | _proven(facts, every)
     rows = _of_unit(unit)
     identity = schema.identity(candidate.path)
     for number, ((path, report), layout) in enumerate(zip(parts, layouts, strict=True)):
@@ -117,19 +113,6 @@ def _rows(unit: Unit, found: Examined, known: set[int], started: float, deep: bo
     ]
     _add_checkpoint(rows, unit, facts, perf_counter() - started, known)
     return rows
-
-
-def _readers(read: Part) -> Callable[[str], Reader | None]:
-    """Return what gives each member who reads it: the examination itself, or who knows what was read already."""
-
-    def reader_of(path: str) -> Reader | None:
-        if path not in read:
-            return None
-        from ckptdoctor.examine.shares import reading
-
-        return reading(read[path][0])
-
-    return reader_of
 
 
 def _checksums(parts: Iterable[tuple[str, FileReport]], read: Part) -> Checksums:
@@ -203,7 +186,7 @@ def _add_checkpoint(rows: Rows, unit: Unit, facts: dict[str, Any], seconds: floa
 _EMPTY: dict[str, Any] = {
     **dict.fromkeys(("kind", "format", "family", "step_source", "disagreement"), ""),
     **dict.fromkeys(("metric_name", "metric_source", "metric_mode", "trouble", "lacks", "without", "dtype"), ""),
-    **dict.fromkeys(("step", "epoch", "metric", "level", "resumable", "content", "weights", "error")),
+    **dict.fromkeys(("step", "epoch", "metric", "level", "resumable", "content", "weights", "error", "wasted_bytes")),
     **dict.fromkeys(("complete", "levels", "tensors", "parameters", "optimizer_bytes", "deep"), 0),
 }
 

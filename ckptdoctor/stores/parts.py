@@ -18,8 +18,9 @@ from ckptdoctor.examine import shares
 from ckptdoctor.rules.registry import deep as deep_rules
 from ckptdoctor.runs.validity import examined
 from ckptdoctor.stores.contents import Checksums, Reading
-from ckptdoctor.stores.examine import Part, Rows, rows_of
+from ckptdoctor.stores.examine import Rows, rows_of
 from ckptdoctor.stores.listing import Unit
+from ckptdoctor.stores.values import Part
 
 
 def result_of(unit: Unit, known: set[int], how: tuple[Any, ...]) -> Rows | Part:

@@ -289,7 +289,8 @@ class _Examination:
                 integrity = self.passed.integrity_of(checkpoint, source)
                 values = self.passed.values_of(checkpoint, source)
             else:
-                integrity, values = yield from read_everything(checkpoint, source, rules, self.settings.pictures)
+                read = self.settings.reader or read_everything
+                integrity, values = yield from read(checkpoint, source, rules, self.settings.pictures)
         except DamagedError as error:  # the file has changed since its headers were read
             self.error = error.message
             return

@@ -107,6 +107,7 @@ CREATE TABLE checkpoint_shared (
     parameters INTEGER NOT NULL,    -- elements of its weights, without optimizer states
     optimizer_bytes INTEGER NOT NULL, -- of tensors that only resuming needs
     dtype TEXT NOT NULL,            -- that most bytes of its weights have
+    wasted_bytes INTEGER,           -- what bfloat16 would save of float32 weights that it holds exactly; NULL: not read
     deep INTEGER NOT NULL,          -- 1: every byte was read
     error TEXT,                     -- why it could not be examined at all
     rules_version TEXT NOT NULL,    -- of the ckptdoctor that examined it
@@ -204,8 +205,8 @@ CREATE VIEW checkpoint AS
         shared.metric_source, shared.metric_mode, shared.unfinished, shared.complete, shared.level, shared.levels,
         shared.trouble, shared.resumable, shared.lacks, shared.without, shared.health, shared.tensors,
         shared.parameters, own.bytes, own.blocks, shared.optimizer_bytes, shared.dtype, own.content, own.weights,
-        shared.deep, shared.error, own.microseconds / 1e6 AS seconds, shared.rules_version, own.signature,
-        own.mtime_ns, shared.owner
+        shared.wasted_bytes, shared.deep, shared.error, own.microseconds / 1e6 AS seconds, shared.rules_version,
+        own.signature, own.mtime_ns, shared.owner
     FROM checkpoint_own AS own LEFT JOIN run ON run.id = own.run
         LEFT JOIN checkpoint_shared AS shared ON shared.id = own.shared;
 CREATE VIEW member AS

@@ -81,6 +81,8 @@ def _tiles(found: Overview) -> Iterator[str]:
         yield tile("Size", size(totals.size), "of all files")
     yield tile("Duplicates", size(totals.spare_bytes), "would be free with one copy of each")
     yield tile("Only to resume", size(totals.optimizer_bytes), "states of optimizers")
+    if totals.wasted_bytes:
+        yield tile("Float32 for nothing", size(totals.wasted_bytes), "bfloat16 holds these weights exactly")
 
 
 # ---- health over time

@@ -97,10 +97,11 @@ def unlike_halves(single: Array, held: Array, wide: Array, dtype: str) -> Array:
     """
     apart = single.view(np.int32) - wide.view(np.int32)
     np.abs(apart, out=apart)
-    places = np.flatnonzero(apart.view(np.uint32) >= _HALF_STEPS[dtype])
+    places: Array = np.flatnonzero(apart.view(np.uint32) >= _HALF_STEPS[dtype])
     if places.size > single.size // 8:
         return np.flatnonzero(cast_array(single, "float32", dtype) != held)
-    return places[cast_array(single[places], "float32", dtype) != held[places]]
+    left: Array = places[cast_array(single[places], "float32", dtype) != held[places]]
+    return left
 
 
 def _set_nans(single: Array, made: Array, source: str, target: str) -> None:

@@ -37,10 +37,9 @@ def command(
 ) -> ExitStatus:
     """Rebuild lost blocks of a sealed file from its parity.
 
-    ckptdoctor seal --parity keeps the parity. Every block of the file is compared with its checksum; what does not
-    match, or is cut off, is made again, whatever kind of file it is. The output has the SHA-256 that was sealed before
-    it gets its name, and the original is never touched. If more is lost than the parity can rebuild, nothing is
-    written.
+    ckptdoctor seal --parity writes the parity. Every block of the file is compared with its checksum, and blocks that
+    do not match or are cut off are rebuilt, whatever the file is. The output must have the sealed SHA-256 before it
+    gets its name, and the original is never touched. If more is lost than the parity can rebuild, nothing is written.
 
     Exit status: 0 rebuilt, or nothing is lost; 1 refused; 2 invalid usage, an unreadable path, or no parity.
     """

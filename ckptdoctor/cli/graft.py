@@ -77,18 +77,18 @@ def command(
     DAMAGED are what was saved; without a checksum, both files must agree in every other tensor to count as copies of
     one save, and anything else needs --unsafe-fixes. A seal or a published hash that the result has proves it as well.
 
-    Of an address (https://, hf://, s3://) only headers and the damaged tensors are fetched. The whole file is proven by
-    the SHA-256 that its server publishes, or by a seal next to either file; without those it is reported which tensors
-    are proven by their checksums.
+    From an address (https://, hf://, s3://), only headers and the damaged tensors are fetched. The whole file is proven
+    by the SHA-256 that its server publishes, or by a seal next to either file; without those, the report names the
+    tensors that their own checksums prove.
 
-    What OTHER does not have is healed where the checksum of a tensor in a PyTorch .pt (zip) file shows which one bit
-    was flipped, and other damage would look the same in less than 1 of 10,000 cases, or a seal or a published SHA-256
-    agrees. Without --from that is all that is done; ckptdoctor salvage recovers what is intact. The output is verified
+    A tensor of a PyTorch .pt (zip) file that OTHER does not have is healed if its checksum shows which one bit was
+    flipped, and other damage would look the same in fewer than 1 of 10,000 cases, or a seal or a published SHA-256
+    agrees. Without --from, nothing else is done; ckptdoctor salvage recovers what is intact. The output is verified
     before it gets its name, and the original is never touched.
 
     If DAMAGED is a folder, OTHER is another copy of it. Each of its files is healed completely or not at all, and all
-    files together show whether the folders are copies of one save. A file that is missing or cannot be read is taken as
-    a whole where it has the sealed SHA-256, or has the tensors that the index names and the folders agree in all
+    files together show whether the folders are copies of one save. A file that is missing or cannot be read is copied
+    from OTHER if it has the sealed SHA-256, or if it has the tensors that the index names and the folders agree in all
     others. The output is a new folder with all files; -o DAMAGED --force replaces damaged files only.
 
     Exit status: 0 nothing is damaged any more, 1 something was refused or is still damaged, 2 invalid usage or an

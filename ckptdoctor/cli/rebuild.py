@@ -38,10 +38,9 @@ def command(
 ) -> ExitStatus:
     """Rebuild lost blocks of a sealed file from its parity.
 
-    ckptdoctor seal --parity keeps the parity. Every block of the file is compared with its checksum; what does not
-    match, or is cut off, is made again, whatever kind of file it is. The output has the SHA-256 that was sealed before
-    it gets its name, and the original is never touched. If more is lost than the parity can rebuild, nothing is
-    written.
+    ckptdoctor seal --parity writes the parity. Every block of the file is compared with its checksum, and blocks that
+    do not match or are cut off are rebuilt, whatever the file is. The output must have the sealed SHA-256 before it
+    gets its name, and the original is never touched. If more is lost than the parity can rebuild, nothing is written.
 
     If PATH is a folder, each of its files is rebuilt completely or not at all, and a sealed one without parity is
     compared with its SHA-256. The output is a new folder with all files; -o PATH --force replaces damaged files only.

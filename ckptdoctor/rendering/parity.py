@@ -39,7 +39,7 @@ def verdict(parity: ParityVerdict, path: str, intact: bool, paint: Paint) -> Ite
         yield f"  parity    {escape(parity.path)} is missing"
     elif parity.damaged and intact:
         again = f"ckptdoctor seal {quote(path)} --parity {parity.percent:g}% --force"
-        yield f"  parity    {escape(parity.path)} is damaged. Make it again: {paint.accent(again)}"
+        yield f"  parity    {escape(parity.path)} is damaged. Write it again: {paint.accent(again)}"
     elif parity.trouble:
         yield f"  parity    cannot be used: {escape(parity.trouble)}"
     elif parity.lost:

@@ -53,9 +53,13 @@ def _as_argument(path: str) -> str:
 
 def fix_command(path: str, *fixes: Fix) -> str:
     """Return the command that applies these fixes to the file, or every safe one when none is named."""
+    return fix_with(path, *[option for fix in fixes for option in fix.options])
+
+
+def fix_with(path: str, *options: str) -> str:
+    """Return the command that repairs the file with these options, each once."""
     target = "FILE" if path == STANDARD_INPUT else quote(path)
-    options = dict.fromkeys(option for fix in fixes for option in fix.options)
-    return complete(" ".join(["ckptdoctor fix", target, *map(escape, options)]))
+    return complete(" ".join(["ckptdoctor fix", target, *map(escape, dict.fromkeys(options))]))
 
 
 def _ansi_c(byte: int) -> str:

@@ -314,7 +314,7 @@ def _told(entry: Entry) -> tuple[Any, ...]:
 
 
 def _compared(files: list[File]) -> list[tuple[Any, ...]]:
-    """Return what is compared of files: an ETag names bytes, times of one object differ in how exactly they are told."""
+    """Return what is compared of files: an ETag names bytes; times of one object differ in precision."""
     return [(name, size, etag or mtime, inode) for _, name, size, mtime, _, inode, etag, _ in files]
 
 

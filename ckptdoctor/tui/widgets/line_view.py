@@ -5,6 +5,7 @@ However many lines there are, only those on the screen are made. Each is a ``Str
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from importlib import import_module
 from typing import ClassVar
@@ -240,6 +241,7 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
     return " " * (width - cells) + text if right else text + " " * (width - cells)
 
 
+_STEP = re.compile(r"[^./]+[./]?|[./]")
 _BETWEEN = "./,{} "  # what stands between the words of a name, or of several
 
 
@@ -289,6 +291,41 @@ def _joined(kept: dict[int, str]) -> str:
         text += ("." if text else "") if at == before + 1 else "…"
         text, before = text + step, at
     return text
+
+
+def fit_apart(name: str, other: str, width: int) -> str:
+    """Return a name in so many cells; where it is too long, what it has in common with the other one goes first."""
+    if taken(name) <= width or name == other:
+        return fit_middle(name, width)
+    head, differs, _, tail = _apart(name, other)
+    shorter = (f"{'…' if head else ''}{differs}{tail}", f"{'…' if head else ''}{differs}{'…' if tail else ''}")
+    return fit_middle(next((each for each in shorter if taken(each) <= width), differs), width)
+
+
+def fit_renaming(old: str, new: str, width: int) -> str:
+    """Return both names in so many cells, what they have in common once: ``layers.0.{attn → self_attn}.weight``."""
+    if taken(old) + taken(new) + 3 <= width:
+        return fit(f"{old} → {new}", width)
+    head, one, other, tail = _apart(old, new)
+    for before, after in ((head, tail), ("…" if head else "", tail), ("…" if head else "", "…" if tail else "")):
+        room = width - taken(before) - taken(after) - 5
+        if taken(one) + taken(other) <= room:
+            return fit(f"{before}{{{one} → {other}}}{after}", width)
+    half = max(1, (width - 3) // 2)
+    return fit(f"{fit_middle(one, min(half, taken(one)))} → {fit_middle(other, min(half, taken(other)))}", width)
+
+
+def _apart(name: str, other: str) -> tuple[str, ...]:
+    """Return the steps that two names begin with, those between in either, and those that both end in."""
+    one, two = _STEP.findall(name), _STEP.findall(other)
+    least = min(len(one), len(two))
+    begin = next((at for at in range(least) if one[at] != two[at]), least)
+    end = next((at for at in range(least - begin) if one[-1 - at] != two[-1 - at]), least - begin)
+    middles = ["".join(steps[begin : len(steps) - end]) for steps in (one, two)]
+    tail = "".join(one[len(one) - end :])
+    if tail and all(each.endswith(".") for each in middles):
+        middles, tail = [each[:-1] for each in middles], f".{tail}"
+    return "".join(one[:begin]), *middles, tail
 
 
 def marked(name: str, mark: str, width: int) -> str:

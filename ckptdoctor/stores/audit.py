@@ -24,6 +24,7 @@ from ckptdoctor.stores.listing import Unit, Walk, unit_of
 from ckptdoctor.stores.manifests import Manifest
 from ckptdoctor.stores.order import Batch, Waiting
 from ckptdoctor.stores.parquet import Exported
+from ckptdoctor.stores.recall import Grouped
 from ckptdoctor.stores.schema import absolute, identity, open_inventory
 from ckptdoctor.stores.values import Part
 from ckptdoctor.stores.writer import Writer
@@ -161,11 +162,12 @@ class _Audit:
     def list_store(self, store: str, waiting: Waiting, listed: Callable[[str], list[Entry]] | None = None) -> None:
         """Have the changed checkpoints of a store wait, and forget those that are gone."""
         with phase("listing", 0, "checkpoints") as told:
-            walk = Walk(store, told.go_on, listed)
+            memory = _Memory(self, absolute(store), told.advance) if self.request.shard[1] == 1 else None
+            walk = Walk(store, told.go_on, listed, memory)
             units = self._of_shard(walk.units())
             while some := list(islice(units, _ASKED)):
                 before = waiting.units
-                deep = {each.candidate.path for each in some if self._is_read(each)} if self.request.deep else set()
+                deep = {each.candidate.path for each in some if self.is_read(identity(each.candidate.path))}
                 for each in self.writer.changed(some, deep, again=self.request.deep == "all"):
                     waiting.add(each, deep=each.candidate.path in deep)
                 self.listed += len(some)
@@ -178,11 +180,11 @@ class _Audit:
         self.unlisted += walk.unlisted
         self.others += walk.others
 
-    def _is_read(self, unit: Unit) -> bool:
-        """Return whether every byte of it is read in this audit."""
+    def is_read(self, key: int) -> bool:
+        """Return whether every byte of a checkpoint is read in this audit."""
         if self.request.deep != "sample":
-            return True
-        return (identity(unit.candidate.path) + self._day) % _SAMPLED == 0
+            return bool(self.request.deep)
+        return (key + self._day) % _SAMPLED == 0
 
     def _of_shard(self, units: Iterator[Unit]) -> Iterator[Unit]:
         number, of = self.request.shard
@@ -270,6 +272,33 @@ class _Audit:
 def _path(batch: Batch) -> str:
     """Return the path of its only checkpoint."""
     return unit_of(batch.units[0]).candidate.path
+
+
+@noun(frozen=False, eq=False)
+class _Memory:
+    """What the inventory knows of the folders of a store; counts the checkpoints in those that have not changed."""
+
+    work: _Audit
+    store: str
+    told: Callable[[int], None]
+
+    def recall(self, folder: str) -> Grouped | None:
+        """Return what became of a folder the last time, None where that is not known."""
+        return self.work.writer.recall(folder)
+
+    def holds(self, known: Grouped) -> bool:
+        """Return whether its checkpoints need not be examined again."""
+        if not self.work.writer.holds(known, self.work.is_read, again=self.work.request.deep == "all"):
+            return False
+        number = len(known.checkpoints)
+        self.work.listed += number
+        self.work.unchanged += number
+        self.told(number)
+        return True
+
+    def keep(self, folder: str, found: Grouped) -> None:
+        """Keep what became of a folder."""
+        self.work.writer.keep(self.store, folder, found)
 
 
 def merge(databases: tuple[str, ...], output: str) -> Audited:

@@ -187,6 +187,17 @@ CREATE TABLE reference (
 CREATE INDEX reference_to ON reference (target_id);
 CREATE INDEX reference_of_checkpoint ON reference (checkpoint);
 
+-- what became of a folder: one that lists as it did is not grouped again. Only audit reads this
+CREATE TABLE listing (
+    id INTEGER PRIMARY KEY,         -- hash of its path
+    store INTEGER NOT NULL,         -- hash of the store that was audited
+    listed INTEGER NOT NULL,        -- hash of names, sizes, times, inodes and etags of what is in it
+    nested INTEGER NOT NULL,        -- the same of files in folders that are parts of its checkpoints
+    signatures INTEGER NOT NULL,    -- sum of the signatures of its checkpoints
+    checkpoints BLOB NOT NULL,      -- their ids, 8 bytes each, in the byte order of the machine
+    said TEXT NOT NULL              -- JSON: places of parts of checkpoints, of folders to look into, links, other files
+);
+
 -- what is asked like a table
 CREATE VIEW checkpoint AS
     SELECT own.id, own.run, run.path || own.name AS path, shared.series, shared.folder, shared.kind, shared.format,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from time import time
 from typing import Any
@@ -15,6 +15,7 @@ from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.stores import schema
 from ckptdoctor.stores.examine import Rows, text
 from ckptdoctor.stores.listing import Unit
+from ckptdoctor.stores.recall import Grouped, grouped, sum_of
 
 _CHILDREN = ("object", "member_own", "reference")  # tables whose rows belong to one checkpoint
 # tables whose rows belong to whoever refers to them, and by which columns that is: those that refer to others first
@@ -31,7 +32,7 @@ _SHARED = {
     "problem": ("SELECT problem FROM finding_shared",),
 }
 _KEYS = {"finding_shared": "member"}  # the columns that others name, where that is not id
-_REPLACE = frozenset({"checkpoint_own", "object", "member_own", "reference"})
+_REPLACE = frozenset({"listing", "checkpoint_own", "object", "member_own", "reference"})
 _ASKED = 500  # ids in a query
 
 
@@ -52,6 +53,7 @@ class Writer:
         self.connection.execute("PRAGMA cache_size = -65536")  # 64 MiB
         self.connection.execute("PRAGMA temp_store = FILE")
         self.connection.execute("CREATE TEMP TABLE seen (id INTEGER PRIMARY KEY)")
+        self.connection.execute("CREATE TEMP TABLE visited (id INTEGER PRIMARY KEY)")  # folders
         self._has_rows = bool(self._one("SELECT EXISTS (SELECT 1 FROM checkpoint_own)"))
         self.replaced = False  # whether rows that others may have shared are gone
 
@@ -92,22 +94,59 @@ class Writer:
         its path, where it was not yet, or is to be read ``again``.
         """
         ids = [schema.identity(each.candidate.path) for each in units]
-        self.connection.executemany("INSERT OR IGNORE INTO seen VALUES (?)", [(each,) for each in ids])
+        self._note_seen(ids)
         if not self._has_rows:
             yield from units
             return
-        marks = ", ".join("?" * len(ids))
-        known = {
-            key: said
-            for key, *said in self.connection.execute(
-                f"SELECT id, signature, rules_version, deep FROM checkpoint WHERE id IN ({marks})", ids
-            )
-        }
+        known = {key: said for key, *said in self._known(ids)}
         for key, each in zip(ids, units, strict=True):
             signature, version, read = known.get(key, (None, "", 0))
             wanted = each.candidate.path in deep and (again or not read)
             if signature != each.signature or version != __version__ or wanted:
                 yield each
+
+    def _note_seen(self, ids: Iterable[int]) -> None:
+        self.connection.executemany("INSERT OR IGNORE INTO seen VALUES (?)", [(each,) for each in ids])
+
+    def _known(self, ids: Sequence[int]) -> Iterator[tuple[int, int, str, int]]:
+        """Yield the id, signature, version and depth of those that are in the inventory."""
+        for at in range(0, len(ids), _ASKED):
+            some = ids[at : at + _ASKED]
+            marks = ", ".join("?" * len(some))
+            yield from self.connection.execute(
+                f"SELECT id, signature, rules_version, deep FROM checkpoint WHERE id IN ({marks})", some
+            )
+
+    def recall(self, folder: str) -> Grouped | None:
+        """Return what became of a folder the last time, None where that is not known."""
+        key = schema.identity(folder)
+        self.connection.execute("INSERT OR IGNORE INTO visited VALUES (?)", (key,))
+        if not self._has_rows:
+            return None
+        columns = ", ".join(schema.COLUMNS["listing"][2:])
+        row = self.connection.execute(f"SELECT {columns} FROM listing WHERE id = ?", (key,)).fetchone()
+        return grouped(row) if row is not None else None
+
+    def holds(self, known: Grouped, is_read: Callable[[int], bool], *, again: bool = False) -> bool:
+        """Return whether checkpoints of a folder are all in the inventory as they were then, and note that they are.
+
+        Those for which ``is_read`` is true are to be read deep, as in ``changed``.
+        """
+        found = 0
+        signatures = 0
+        for key, signature, version, read in self._known(known.checkpoints):
+            if version != __version__ or ((again or not read) and is_read(key)):
+                return False
+            found += 1
+            signatures += signature
+        if found != len(known.checkpoints) or sum_of((signatures,)) != known.signatures:
+            return False
+        self._note_seen(known.checkpoints)
+        return True
+
+    def keep(self, store: str, folder: str, found: Grouped) -> None:
+        """Keep what became of a folder."""
+        self._insert("listing", [(schema.identity(folder), schema.identity(store), *found.row)])
 
     def write(self, rows: Rows) -> None:
         """Write the rows of one checkpoint in place of those that it had."""
@@ -135,6 +174,9 @@ class Writer:
 
         Of folders that could not be listed nobody knows what is gone.
         """
+        self.connection.execute(
+            "DELETE FROM listing WHERE store = ? AND id NOT IN (SELECT id FROM visited)", (schema.identity(store),)
+        )
         if not self._has_rows:
             return 0
         number, of = shard

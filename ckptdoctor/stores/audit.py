@@ -269,6 +269,11 @@ class _Audit:
         self.left -= number
 
 
+def _path(batch: Batch) -> str:
+    """Return the path of its only checkpoint."""
+    return unit_of(batch.units[0]).candidate.path
+
+
 @noun(frozen=False, eq=False)
 class _Memory:
     """What the inventory knows of the folders of a store; counts the checkpoints in those that have not changed."""
@@ -294,11 +299,6 @@ class _Memory:
     def keep(self, folder: str, found: Grouped) -> None:
         """Keep what became of a folder."""
         self.work.writer.keep(self.store, folder, found)
-
-
-def _path(batch: Batch) -> str:
-    """Return the path of its only checkpoint."""
-    return unit_of(batch.units[0]).candidate.path
 
 
 def merge(databases: tuple[str, ...], output: str) -> Audited:

@@ -314,7 +314,7 @@ def _told(entry: Entry) -> tuple[Any, ...]:
 
 
 def _compared(files: list[File]) -> list[tuple[Any, ...]]:
-    """Return what is compared of files: an ETag names bytes; times of one object differ in precision."""
+    """Return what is compared of files. An ETag names bytes; times are told less exactly by some."""
     return [(name, size, etag or mtime, inode) for _, name, size, mtime, _, inode, etag, _ in files]
 
 

@@ -34,6 +34,7 @@ _SHARED = {
 _KEYS = {"finding_shared": "member"}  # the columns that others name, where that is not id
 _REPLACE = frozenset({"listing", "checkpoint_own", "object", "member_own", "reference"})
 _ASKED = 500  # ids in a query
+_TOGETHER = 64  # checkpoints whose rows are inserted at once
 
 
 class Writer:
@@ -55,6 +56,8 @@ class Writer:
         self.connection.execute("CREATE TEMP TABLE seen (id INTEGER PRIMARY KEY)")
         self.connection.execute("CREATE TEMP TABLE visited (id INTEGER PRIMARY KEY)")  # folders
         self._has_rows = bool(self._one("SELECT EXISTS (SELECT 1 FROM checkpoint_own)"))
+        self._waiting: dict[str, list[Sequence[Any]]] = {}
+        self._written = 0  # checkpoints of which rows wait
         self.replaced = False  # whether rows that others may have shared are gone
 
     def _one(self, query: str, values: Sequence[Any] = ()) -> Any:
@@ -155,7 +158,15 @@ class Writer:
             self._forget([key])
         for table, some in rows.items():
             if some:
-                self._insert(table, some)
+                self._waiting.setdefault(table, []).extend(some)
+        self._written += 1
+        if self._written >= _TOGETHER:
+            self._flush()
+
+    def _flush(self) -> None:
+        waiting, self._waiting, self._written = self._waiting, {}, 0
+        for table, rows in waiting.items():
+            self._insert(table, rows)
 
     def _insert(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
         self.connection.executemany(self._statements[table], rows)
@@ -223,6 +234,7 @@ class Writer:
 
     def tidy(self) -> None:
         """Remove what nothing refers to any more."""
+        self._flush()
         if not self.replaced:
             return
         for table, users in _SHARED.items():
@@ -237,6 +249,7 @@ class Writer:
 
     def commit(self) -> None:
         """Have all that was written stay."""
+        self._flush()
         self.connection.commit()
 
     def close(self) -> None:

@@ -68,6 +68,7 @@ class Meter:
         self._first: int | None = None
         self._sum = self._largest = self._apart = self._squares = 0.0
         self._sized = self._product = self._export_squares = 0.0  # of those whose sizes are compared
+        self._square = 0.0  # of those that were measured last
         self._steps = 0.0  # distances in levels, squared
         self._worst = 0.0  # the same of the worst block, for each of its elements
         self._zero, self._source_zero = True, True
@@ -175,13 +176,14 @@ class Meter:
             largest = float(np.nan_to_num(apart, nan=inf, posinf=inf).max(initial=0))
         self._largest = max(self._largest, largest)
         self._sum += float(np.add.reduce(apart))  # in pairs, so that float32 is exact enough
-        self._squares += float(np.dot(given, given))
+        self._square = float(np.dot(given, given))
+        self._squares += self._square
         return apart, finite
 
     def _size(self, given: Array, held: Array) -> None:
-        """Add up what tells whether one is a multiple of the other."""
+        """Add up what tells whether one is a multiple of the other, of what was measured last."""
         wide = held.astype(given.dtype, copy=False)
-        self._sized += float(np.dot(given, given))
+        self._sized += self._square
         self._product += float(np.dot(given, wide))
         square = float(np.dot(wide, wide))
         self._export_squares += square

@@ -100,7 +100,9 @@ def unlike_halves(single: Array, held: Array, wide: Array, dtype: str) -> Array:
     places: Array = np.flatnonzero(apart.view(np.uint32) >= _HALF_STEPS[dtype])
     if places.size > single.size // 8:
         return np.flatnonzero(cast_array(single, "float32", dtype) != held)
-    left: Array = places[cast_array(single[places], "float32", dtype) != held[places]]
+    few = single[places]
+    made = few.astype(np.float16).view(np.uint16) if dtype == "float16" else _upper_halves(few)
+    left: Array = places[made != held[places]]
     return left
 
 

@@ -59,6 +59,7 @@ class LineView(ScrollView, Background, can_focus=True):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self._strips: dict[tuple[int, int], Strip] = {}
+        self._empty: Style | None = None  # the style of what has no text, as it was asked of all that is above
         self._nothing = ""
         self._nothing_look = "dim"
         self.letters: dict[int, str] = {}  # of lines, while one of them is to be chosen
@@ -89,7 +90,7 @@ class LineView(ScrollView, Background, can_focus=True):
         if self._nothing and not number and not self.count():
             return Strip([Segment(fit(self._nothing, width), self.look(self._nothing_look))], width)
         if number >= self.count():
-            return Strip.blank(width, self.rich_style)
+            return Strip.blank(width, self._blank())
         strip = self._drawn(number, width)
         if number in self.letters:
             letter = Segment(self.letters[number], self.look("accent") + Style(bold=True, reverse=True))
@@ -111,9 +112,15 @@ class LineView(ScrollView, Background, can_focus=True):
             if len(self._strips) > _KEPT:
                 self._strips.clear()
             segments = [Segment(text, self.look(name)) for text, name in self.draw(number, width - 1)]
-            strip = Strip(segments).adjust_cell_length(width, self.rich_style)
+            strip = Strip(segments).adjust_cell_length(width, self._blank())
             self._strips[number, width] = strip
         return strip
+
+    def _blank(self) -> Style:
+        """Return the style of what has no text: for each line anew, it took a quarter of the time of a key."""
+        if self._empty is None:
+            self._empty = self.rich_style
+        return self._empty
 
     def look(self, name: str) -> Style:
         """Return the style of a piece of text."""
@@ -122,6 +129,7 @@ class LineView(ScrollView, Background, can_focus=True):
     def redraw(self) -> None:
         """Draw everything again: what the lines show, or how many there are, has changed."""
         self._strips.clear()
+        self._empty = None
         self.virtual_size = Size(1, self.count())
         if self.cursor >= self.count():
             self.cursor = max(0, self.count() - 1)
@@ -130,6 +138,7 @@ class LineView(ScrollView, Background, can_focus=True):
     def notify_style_update(self) -> None:
         """Forget what was drawn: another theme, or another focus, has other colours."""
         self._strips.clear()
+        self._empty = None
         super().notify_style_update()
 
     def validate_cursor(self, cursor: int) -> int:

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 
 from ckptdoctor.checkpoint import FileSource, NoteKind, Source, Storage
+from ckptdoctor.checkpoint.alongside import alongside
 from ckptdoctor.edits import Cast, Compute, Dequantize, FuseNorm
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.errors import RefusedError, UnprovenError
@@ -56,7 +57,19 @@ def write_copy(wanted: Wanted, source: Source) -> Recipe:
     directory = directory_of(source)
     require_one_reading(source, directory)
     record = pickle_record(directory)
-    read = proven(source, record)
+    read = sound_pickle(source, record)
+
+    def again() -> None:
+        prove(read.data, decode_member(read.data, record))
+
+    # a fork has the graph as it was read, whatever becomes of it here
+    with alongside(lambda: prove(read.data, read.pickle), len(directory.records), again):
+        return _changed(wanted, source, directory, read)
+
+
+def _changed(wanted: Wanted, source: Source, directory: Directory, read: ReadPickle) -> Recipe:
+    """Return the same, once it is proven, or while it is, that the pickle can be written again."""
+    record = pickle_record(directory)
     data, pickle, storages = read.data, read.pickle, read.storages
     if storages is None:
         table = ZipStorages(source.file, directory)
@@ -64,21 +77,20 @@ def write_copy(wanted: Wanted, source: Source) -> Recipe:
         if table.notes and not directory.salvaged:
             raise RefusedError(f"A copy would be as damaged as the original: {table.notes[0].message}.")
     edited = reconcile(pickle, storages, wanted)
-    plans = edited.storages
     big_endian = wanted.original.big_endian
     computed = any(isinstance(each, (Cast, Compute, Dequantize, FuseNorm)) for each in wanted.edits)
     if computed and big_endian:
         raise RefusedError("The values are big-endian, so they cannot be used in computations; convert the file first.")
-    if any(plan.new for plan in plans) and big_endian:
+    if big_endian and any(plan.new for plan in edited.storages):
         raise RefusedError("New storages would not have the byte order of the others in this archive.")
     new = encode(pickle) + data[pickle.end :]
     crc = zlib.crc32(new) if record.crc else 0  # where none was computed, none is: a lone one would mean nothing
-    moved = _moved(source, directory, (record.name, new, crc), storages) if edited.untouched else None
+    moved = _moved(source, directory, (record.name, new, crc), storages) if edited.plans is None else None
     if moved is not None:
         return Recipe(source.file, moved)
     head = Item(record.name, len(new), crc, (Literal(new),))
     old_keys = {storage.key for storage in storages}
-    items, alignment = _items(source, directory, head, plans, old_keys)
+    items, alignment = _items(source, directory, head, edited.storages, old_keys)
     return Recipe(source.file, bridged(lay_out(items, alignment), source))
 
 
@@ -97,6 +109,13 @@ def require_one_reading(source: Source, directory: Directory) -> None:
 
 def proven(source: Source, record: Record) -> ReadPickle:
     """Return the bytes and the graph of ``data.pkl``, once it is proven that one gives the other."""
+    known = sound_pickle(source, record)
+    prove(known.data, known.pickle)
+    return known
+
+
+def sound_pickle(source: Source, record: Record) -> ReadPickle:
+    """Return them where all unpicklers agree on them. Raises UnprovenError for others, and RefusedError for damage."""
     name = shown(record.name)
     known = taken_pickle(source)
     if known is None:
@@ -109,7 +128,6 @@ def proven(source: Source, record: Record) -> ReadPickle:
         odd = pickle.ambiguities[0]
         reason = f"unpicklers may disagree on {name} at byte {odd.offset:,}: {odd.message}"
         raise UnprovenError(f"Lossless repair cannot be proven, because {reason}.", offset=odd.offset, member=name)
-    prove(known.data, pickle)
     return known
 
 

@@ -14,7 +14,7 @@ from _thread import _count as all_but_the_first  # threading need not be there
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from marshal import dumps, loads
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 from warnings import catch_warnings, simplefilter
 
 from ckptdoctor.checkpoint import process
@@ -31,10 +31,22 @@ _COMPLETE = b"."  # at the end of an answer
 _BLOCK = 1 << 20
 
 
+class Told(Generic[Answer]):
+    """The answer, when it is asked for. ``beside``: it is worked out in a fork, so that there is time meanwhile."""
+
+    def __init__(self, ask: Callable[[], Answer], beside: bool) -> None:
+        self._ask = ask
+        self.beside = beside
+
+    def __call__(self) -> Answer:
+        """Return it; wait for it where it is not there yet."""
+        return self._ask()
+
+
 @contextmanager
 def alongside(
     do: Callable[[], Answer], tensors: int, again: Callable[[], Answer] | None = None
-) -> Iterator[Callable[[], Answer]]:
+) -> Iterator[Told[Answer]]:
     """Do something that takes the longer the more ``tensors`` there are, as if it was done first; gives its answer.
 
     Answers are plain values: numbers, texts, bytes, and tuples of them. Where it is not worth a fork, or none can be
@@ -44,7 +56,7 @@ def alongside(
     pipe = _pipe() if tensors >= WORTH and _can_fork() else None
     if pipe is None:
         done = do()
-        yield lambda: done
+        yield Told(lambda: done, False)
         return
     reading, writing = pipe
     answers: list[Answer] = []
@@ -69,7 +81,7 @@ def alongside(
         if number < 0:
             answers.append(do())
         try:
-            yield told
+            yield Told(told, number > 0)
         except Exception:
             told()
             raise

@@ -33,6 +33,7 @@ from ckptdoctor.formats.torch.zip.local_headers import check_readable, chunks, f
 from ckptdoctor.formats.torch.zip.read import (
     ReadPickle,
     ZipStorages,
+    decode_ahead,
     decode_member,
     directory_of,
     pickle_bytes,
@@ -191,8 +192,33 @@ def _moved(
 ) -> tuple[Segment, ...] | None:
     """Return the whole copy where everything after the pickle can move as one block, as in nearly every archive.
 
-    None where records may have to change their order, or be rewritten.
+    None where records may have to change their order, or be rewritten. While a fork looks, the pickle is decoded that
+    the output is to have: when it is read back, that is done.
     """
+
+    def laid_out() -> list[bytes | tuple[int, int]] | None:
+        segments = _laid_out(source, directory, head, storages)
+        return None if segments is None else list(map(_plain, segments))
+
+    with alongside(laid_out, len(storages)) as told:
+        if told.beside:
+            decode_ahead(head[1])
+    found = told()
+    return (
+        None if found is None else tuple([Literal(each) if isinstance(each, bytes) else Copy(*each) for each in found])
+    )
+
+
+def _plain(segment: Segment) -> bytes | tuple[int, int]:
+    """Return a segment as a plain value: bytes, or a range of the original."""
+    assert not isinstance(segment, Generated)
+    return segment.data if isinstance(segment, Literal) else (segment.offset, segment.length)
+
+
+def _laid_out(
+    source: Source, directory: Directory, head: tuple[str, bytes, int], storages: Sequence[Storage]
+) -> tuple[Segment, ...] | None:
+    """Return the same, record by record."""
     records, alignment = directory.records, _alignment(source, directory)
     folder, names = f"{directory.prefix}/data/", [record.name for record in records]
     wanted = [f"{folder}{each.key}" for each in storages]

@@ -192,7 +192,7 @@ def _drafting(reference: Reference, root: KeyPath | None, shown: str) -> str:
 
 def _is_drafted(path: str, reference: Reference, root: KeyPath | None) -> bool:
     """Return whether a draft map of this file would lead to the target, once it is confirmed."""
-    from ckptdoctor.repair.fits_target import UnfitError
+    from ckptdoctor.repair.name_map import UnfitError
     from ckptdoctor.repair.plan import plan
     from ckptdoctor.repair.request import FixRequest, draft_path
 

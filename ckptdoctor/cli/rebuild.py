@@ -14,7 +14,7 @@ from ckptdoctor.errors import CkptDoctorError, MissingPackageError, UnreadableEr
 _EXAMPLES = (
     ("Rebuild what is lost, next to the damaged file", "ckptdoctor rebuild worn.pt"),
     ("Show what is lost, and write nothing", "ckptdoctor rebuild worn.pt --diff"),
-    ("All damaged files of a folder, where they are", "ckptdoctor rebuild checkpoint/ -o checkpoint/ --force"),
+    ("All damaged files of a folder, where they are", "ckptdoctor rebuild worn/ -o worn/ --force"),
 )
 
 

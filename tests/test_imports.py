@@ -43,6 +43,7 @@ HEAVY = {
     "huggingface_hub": {"remote"},
     "zstandard": {"formats"},
     "ray": {"stores"},
+    "pyarrow": {"stores"},
     "textual": {"tui"},
     "rich": {"trainer", "cli", "tui"},
 }

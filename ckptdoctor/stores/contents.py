@@ -119,11 +119,19 @@ def _checksum(tensor: Tensor, read: Callable[[Storage], int | None] | None) -> i
     return storage.crc32 if storage.crc32 is not None or read is None else read(storage)
 
 
-class Reading:
-    """Computes the CRC32 of storages that have none, by reading all their bytes, each once."""
+# of bytes at a place of a file, by that and their number; None where they could not be read
+Checksums = dict[tuple[str, int, int], "int | None"]
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, int, int], int | None] = {}
+
+class Reading:
+    """Computes the CRC32 of storages that have none, by reading all their bytes, each once; ``found`` has them all."""
+
+    def __init__(self, found: Checksums | None = None) -> None:
+        self.found: Checksums = dict(found or {})
+
+    def read_for(self, tensor: Tensor) -> None:
+        """Compute what ``layout_of`` asks for a tensor."""
+        _checksum(tensor, self)
 
     def __call__(self, storage: Storage) -> int | None:
         """Return the CRC32 of what is stored, None where that cannot be read as it is in memory."""
@@ -131,9 +139,9 @@ class Reading:
         if extent is None or storage.compressed or extent.length != storage.nbytes:
             return None
         place = extent.file, extent.offset, extent.length
-        if place not in self._known:
-            self._known[place] = self._of(extent)
-        return self._known[place]
+        if place not in self.found:
+            self.found[place] = self._of(extent)
+        return self.found[place]
 
     @staticmethod
     def _of(extent: Extent) -> int | None:

@@ -29,8 +29,9 @@ from ckptdoctor.runs.listing import below, read_json, read_once
 from ckptdoctor.runs.step import disagree, of_name, scalar
 from ckptdoctor.runs.validity import Deep, Examined, Level, examined, read_deeply, resumable
 from ckptdoctor.stores import schema
-from ckptdoctor.stores.contents import Layout, Reading, layout_of, together
+from ckptdoctor.stores.contents import Checksums, Layout, Reading, layout_of, together
 from ckptdoctor.stores.listing import Unit
+from ckptdoctor.stores.values import Part, Readers
 from ckptdoctor.wording import listed
 
 Rows = dict[str, list[tuple[Any, ...]]]
@@ -51,20 +52,21 @@ _WEIGHTLESS = "W310"  # it was read, and is not a checkpoint of a network
 _REMEMBERED = 30_000  # shared rows
 
 
-def rows_of(unit: Unit, known: set[int], *, deep: bool = False) -> Rows:
+def rows_of(unit: Unit, known: set[int], *, deep: bool = False, read: Part | None = None) -> Rows:
     """Return the rows of one checkpoint. What goes wrong in it, a bug of ours included, is its ``error``.
 
-    ``known`` are the ids of shared rows that were given already, and gets those that are given now.
+    ``known`` are the ids of shared rows that were given already, and gets those that are given now. ``read`` is what
+    of its members was read already (``parts``).
     """
     started = perf_counter()
     try:
-        with as_listed(_listing(unit, deep)) as listing, read_once() as read:
+        with as_listed(_listing(unit, deep)) as listing, read_once() as once:
             found = examined(unit.candidate)
             if found.trouble and listing.used:  # it may have been replaced since it was listed
                 listing.forget()
-                read.clear()
+                once.clear()
                 found = examined(unit.candidate)
-            return _rows(unit, found, known, started, deep)
+            return _rows(unit, found, known, started, deep, read or {})
     except Exception as error:  # one checkpoint must not stop the others
         if wants_trace():
             raise
@@ -92,16 +94,17 @@ def failed(unit: Unit, error: str, seconds: float = 0.0) -> Rows:
     return rows
 
 
-def _rows(unit: Unit, found: Examined, known: set[int], started: float, deep: bool) -> Rows:
+def _rows(unit: Unit, found: Examined, known: set[int], started: float, deep: bool, read: Part) -> Rows:
     candidate = unit.candidate
     able = resumable(found) if not found.trouble else None
-    every = read_deeply(found) if deep and not found.trouble else None
+    readers = Readers(read)
+    every = read_deeply(found, readers.of) if deep and not found.trouble else None
     if every is not None and every.reports:
         found = replace(found, reports=every.reports)
     parts = [*zip(found.parts.paths, found.reports, strict=True)]
     parts += zip(candidate.optimizers, able.optimizers if able is not None else (), strict=False)
     reports = [report for _, report in parts]
-    reading = Reading() if deep else None
+    reading = Reading(_checksums(parts, read)) if deep else None
     layouts = [layout_of(each.checkpoint, reading) if each.checkpoint is not None else None for each in reports]
     facts = _facts(found, reports) | _amounts([each for each in layouts if each is not None])
     facts |= {
@@ -119,7 +122,7 @@ def _rows(unit: Unit, found: Examined, known: set[int], started: float, deep: bo
             "without": listed(able.without) if able.without else "",
         }
     if every is not None:
-        facts |= _proven(facts, every)
+        facts |= {"wasted_bytes": readers.wasted_bytes} | _proven(facts, every)
     rows = _of_unit(unit)
     identity = schema.identity(candidate.path)
     for number, ((path, report), layout) in enumerate(zip(parts, layouts, strict=True)):
@@ -129,6 +132,18 @@ def _rows(unit: Unit, found: Examined, known: set[int], started: float, deep: bo
     ]
     _add_checkpoint(rows, unit, facts, perf_counter() - started, known)
     return rows
+
+
+def _checksums(parts: Iterable[tuple[str, FileReport]], read: Part) -> Checksums:
+    """Return the checksums that were computed already, of members that are still the same file."""
+    found: Checksums = {}
+    for path, report in parts:
+        if path in read and report.checkpoint is not None:
+            from ckptdoctor.examine.shares import is_of
+
+            known, checksums = read[path]
+            found |= checksums if is_of(known, report.checkpoint) else {}
+    return found
 
 
 def _is_new(key: int, known: set[int]) -> bool:
@@ -190,7 +205,7 @@ def _add_checkpoint(rows: Rows, unit: Unit, facts: dict[str, Any], seconds: floa
 _EMPTY: dict[str, Any] = {
     **dict.fromkeys(("kind", "format", "family", "step_source", "disagreement"), ""),
     **dict.fromkeys(("metric_name", "metric_source", "metric_mode", "trouble", "lacks", "without", "dtype"), ""),
-    **dict.fromkeys(("step", "epoch", "metric", "level", "resumable", "content", "weights", "error")),
+    **dict.fromkeys(("step", "epoch", "metric", "level", "resumable", "content", "weights", "error", "wasted_bytes")),
     **dict.fromkeys(("complete", "levels", "tensors", "parameters", "optimizer_bytes", "deep"), 0),
 }
 

@@ -13,6 +13,7 @@ from ckptdoctor.stores.listing import Unit
 
 SETS = 64  # checkpoints in a batch
 BYTES = 4 << 30  # of their files, where every byte is read
+SPLIT = 8 << 30  # bytes of one checkpoint from which on it is read in parts of so many
 _LENGTH = 8  # bytes
 _SPREAD = 4  # batches for each worker, at least
 
@@ -22,13 +23,21 @@ class Batch:
     """Some units, as ``Unit.plain`` has them; ``deep``: every byte of them is read.
 
     ``rate`` is how many bytes a second are read of them at most, 0 for any number. ``again``: it is the second time,
-    for a unit that was alone when whoever examined it died.
+    for a unit that was alone when whoever examined it died. ``part`` (K, N): of the one unit only the K-th part of N,
+    from 0 on, is read; ``read`` are all its parts.
     """
 
     units: tuple[tuple[Any, ...], ...]
     deep: bool = False
     rate: float = 0.0
     again: bool = False
+    part: tuple[int, int] | None = None
+    read: tuple[Any, ...] = ()
+
+    @property
+    def how(self) -> tuple[Any, ...]:
+        """What is done with each unit, plain: see ``parts.result_of``."""
+        return self.deep, self.part, self.read
 
     @property
     def halves(self) -> tuple[Batch, Batch]:
@@ -65,8 +74,11 @@ class Waiting:
         while length := self._file.read(_LENGTH):
             yield from marshal.loads(self._file.read(int.from_bytes(length, "little")))
 
-    def batches(self, workers: int, rate: float = 0.0) -> Iterator[Batch]:
-        """Yield them in batches of at most 64 units, or 4 GiB of what is read to its last byte."""
+    def batches(self, workers: int, rate: float = 0.0, *, split: bool = False) -> Iterator[Batch]:
+        """Yield them in batches of at most 64 units, or 4 GiB of what is read to its last byte; larger ones alone.
+
+        ``split`` yields those of more than 8 GiB in parts.
+        """
         most = max(1, min(SETS, self.units // (workers * _SPREAD)))
         waiting: list[tuple[Any, ...]] = []
         size, kind = 0, False
@@ -75,6 +87,10 @@ class Waiting:
             if waiting and (deep != kind or len(waiting) >= most or size + weight > BYTES):
                 yield Batch(tuple(waiting), kind, rate)
                 waiting, size = [], 0
+            if split and weight > SPLIT:
+                of = -(-weight // SPLIT)
+                yield from [Batch((plain,), True, rate, part=(number, of)) for number in range(of)]
+                continue
             waiting.append(plain)
             size, kind = size + weight, deep
         if waiting:

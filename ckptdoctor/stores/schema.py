@@ -99,14 +99,15 @@ CREATE TABLE checkpoint_shared (
     level INTEGER,                  -- the highest level that was proven, 0 to 3; NULL: not even V0
     levels INTEGER NOT NULL,        -- all levels that were proven, as bits: V0 1, V1 2, V2 4, V3 8
     trouble TEXT NOT NULL,          -- "" or the first reason for which it does not reach V0 (V1, V2 where read)
-    resumable INTEGER,              -- 1 or 0: a training can resume from it; NULL: nothing to ask, it is not valid
-    lacks TEXT NOT NULL,            -- "" or why a training cannot resume
+    resumable INTEGER,              -- 1 or 0: training can resume from it; NULL: nothing to ask, it is not valid
+    lacks TEXT NOT NULL,            -- "" or why training cannot resume
     without TEXT NOT NULL,          -- what a resumed training starts again with: "a scheduler and a random state"
     health TEXT NOT NULL,           -- unfinished, unreadable, broken, weightless, error, warning or clean
     tensors INTEGER NOT NULL,
     parameters INTEGER NOT NULL,    -- elements of its weights, without optimizer states
     optimizer_bytes INTEGER NOT NULL, -- of tensors that only resuming needs
     dtype TEXT NOT NULL,            -- that most bytes of its weights have
+    wasted_bytes INTEGER,           -- what bfloat16 would save of float32 weights that it holds exactly; NULL: not read
     deep INTEGER NOT NULL,          -- 1: every byte was read
     error TEXT,                     -- why it could not be examined at all
     rules_version TEXT NOT NULL,    -- of the ckptdoctor that examined it
@@ -204,8 +205,8 @@ CREATE VIEW checkpoint AS
         shared.metric_source, shared.metric_mode, shared.unfinished, shared.complete, shared.level, shared.levels,
         shared.trouble, shared.resumable, shared.lacks, shared.without, shared.health, shared.tensors,
         shared.parameters, own.bytes, own.blocks, shared.optimizer_bytes, shared.dtype, own.content, own.weights,
-        shared.deep, shared.error, own.microseconds / 1e6 AS seconds, shared.rules_version, own.signature,
-        own.mtime_ns, shared.owner
+        shared.wasted_bytes, shared.deep, shared.error, own.microseconds / 1e6 AS seconds, shared.rules_version,
+        own.signature, own.mtime_ns, shared.owner
     FROM checkpoint_own AS own LEFT JOIN run ON run.id = own.run
         LEFT JOIN checkpoint_shared AS shared ON shared.id = own.shared;
 CREATE VIEW member AS
@@ -323,7 +324,9 @@ def _require_inventory(connection: sqlite3.Connection, path: str) -> None:
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if application != APPLICATION:
-        raise UnreadableError(f"{path} is a database, but not one of ckptdoctor audit. Name another file: -o store.db")
+        raise UnreadableError(
+            f"{path} is a database that ckptdoctor audit did not write. Name another file: -o store.db"
+        )
     if version > VERSION:
         raise UnreadableError(f"{path} was written by a later version of ckptdoctor. Upgrade ckptdoctor to read it.")
     if version < VERSION:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ckptdoctor.stores.audit import AuditRequest, audit
 from ckptdoctor.stores.engines.engine import Done
-from ckptdoctor.stores.examine import rows_of
 from ckptdoctor.stores.listing import unit_of
+from ckptdoctor.stores.parts import result_of
 from tests.runs.generated import make
 
 # columns and tables that say when and by whom, which no two audits have in common
@@ -44,7 +44,7 @@ class Here:
         if self.poison & set(self.batches[-1]):
             self.done.append(Done(number, over=True, failure="it was poison"))
             return
-        self.done += [Done(number, (rows_of(each, self.known, deep=batch.deep),)) for each in units]
+        self.done += [Done(number, (result_of(each, self.known, batch.how),)) for each in units]
         self.done.append(Done(number, over=True))
 
     def completed(self, seconds):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.commands import run_here
-from tests.runs.generated import KINDS, make
+from tests.runs.generated import KINDS, flipped, make, saved, weights, write
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +47,27 @@ def test_it_has_a_section_for_each_question(store):
         names = [path.rpartition("/")[2] for (path,) in rows.execute("SELECT path FROM runs")]
     assert f"<dd>{count}<small>" in made and f"<dd>{invalid}<small>" in made
     assert all(f'class="key">{name}<' in made for name in names if name.startswith("run"))
+
+
+def test_what_leads_to_a_command_has_it(tmp_path):
+    """Advice that ends in a colon is followed by what to type, also where it names another command itself."""
+    write(tmp_path / "store" / "model_1.pt", saved(weights()))
+    at = (tmp_path / "store" / "model_1.pt").read_bytes().find(weights()["layers.0.weight"].numpy().tobytes()[:64])
+    flipped(tmp_path / "store" / "model_1.pt", at + 5)
+    run_here("audit", "store", "--deep", "-o", "store.db", "--jobs", "1", cwd=tmp_path)
+    (card,) = re.findall(r'<article class="finding.*?</article>', page(tmp_path), re.DOTALL)
+    assert re.search(r"ckptdoctor graft [^<]*:</p>", card) and "ckptdoctor salvage" in card.rpartition("</p>")[2]
+
+
+def test_on_a_phone_each_number_says_what_it_is(store):
+    """Where rows are stacked, there is no heading above them; paths are those within the store."""
+    made = page(store)
+    for table in ("run-table", "duplicate-table"):
+        (rows,) = re.findall(rf'id="{table}">.*?</table>', made, re.DOTALL)
+        assert {"run-table": "newest valid", "duplicate-table": "copies"}[table] in re.findall(
+            r'data-label="([^"]*)"', rows
+        )
+        assert str(store) not in rows.replace("<wbr>", "")
 
 
 def test_nothing_in_it_is_markup(store):

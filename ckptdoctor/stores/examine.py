@@ -22,9 +22,10 @@ from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.findings import FileReport, Finding, Severity
 from ckptdoctor.noun import replace
 from ckptdoctor.remote.addresses import is_address
+from ckptdoctor.remote.listed import Listing, RemoteEntry, as_listed
 from ckptdoctor.runs import kinds
 from ckptdoctor.runs.kinds import Kind
-from ckptdoctor.runs.listing import below, read_json
+from ckptdoctor.runs.listing import below, read_json, read_once
 from ckptdoctor.runs.step import disagree, of_name, scalar
 from ckptdoctor.runs.validity import Deep, Examined, Level, examined, read_deeply, resumable
 from ckptdoctor.stores import schema
@@ -59,13 +60,31 @@ def rows_of(unit: Unit, known: set[int], *, deep: bool = False, read: Part | Non
     """
     started = perf_counter()
     try:
-        return _rows(unit, examined(unit.candidate), known, started, deep, read or {})
+        with as_listed(_listing(unit, deep)) as listing, read_once() as small:
+            found = examined(unit.candidate)
+            if found.trouble and listing.used:  # it may have been replaced since it was listed
+                listing.forget()
+                small.clear()
+                found = examined(unit.candidate)
+            return _rows(unit, found, known, started, deep, read or {})
     except Exception as error:  # one checkpoint must not stop the others
         if wants_trace():
             raise
         known.clear()  # shared rows of this one were noted, and go with it
         said = error.message if isinstance(error, CkptDoctorError) else one_line(error)
         return failed(unit, said, perf_counter() - started)
+
+
+def _listing(unit: Unit, deep: bool) -> Listing:
+    """Return what the listing of a store said of a checkpoint. Those of which every byte is read are asked again."""
+    path = unit.candidate.path
+    if deep or not is_address(path):
+        return Listing()
+    files = [
+        RemoteEntry(name, f"{folder}/{name}", False, size, mtime / 1e9, etag or "")
+        for folder, name, size, mtime, _, _, etag, _ in unit.files
+    ]
+    return Listing(path if unit.candidate.folder else "", files)
 
 
 def failed(unit: Unit, error: str, seconds: float = 0.0) -> Rows:

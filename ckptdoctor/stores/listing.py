@@ -23,6 +23,7 @@ from ckptdoctor.runs.kinds import Kind
 from ckptdoctor.runs.listing import Entry, entries, is_file
 from ckptdoctor.runs.step import Numbers
 from ckptdoctor.sealing.manifest import SUFFIX as SEAL
+from ckptdoctor.stores.ahead import Ahead
 from ckptdoctor.stores.recall import Grouped, Memory, hash_of
 from ckptdoctor.stores.schema import absolute, identity
 
@@ -105,10 +106,17 @@ class Walk:
         self._listed = listed  # what says what is in a folder, instead of the store
         self._memory = memory
         self._separator = "/" if is_address(self.store) else os.sep
+        self._ahead = Ahead(is_address(self.store) and listed is None)
         self._real = "" if is_address(self.store) else os.path.realpath(self.store)
 
     def units(self) -> Iterator[Unit]:
         """Yield the checkpoints, folder by folder. Raises UnreadableError where the store itself cannot be listed."""
+        try:
+            yield from self._all()
+        finally:
+            self._ahead.close()
+
+    def _all(self) -> Iterator[Unit]:
         if self._listed is None and is_file(self.store):
             folder, _, name = self.store.rpartition("/" if is_address(self.store) else os.sep)
             found = [each for each in entries(folder or os.sep) if each.name == name]
@@ -119,7 +127,8 @@ class Walk:
     def _entries(self, path: str) -> list[Entry]:
         """Return what is in a folder; of one that was asked about last, without another request."""
         if path != self._last[0]:
-            self._last = path, entries(path) if self._listed is None else self._listed(path)
+            ask = self._listed or (self._ahead.entries if self._ahead.used else entries)
+            self._last = path, ask(path)
         return list(self._last[1])
 
     # ---- one folder
@@ -135,19 +144,20 @@ class Walk:
     def _visit(self, folder: str, found: list[Entry]) -> Iterator[Unit]:
         self._heard()
         found.sort(key=_name)
-        now = Grouped(hash_of(0, (self.store, *map(_told, found))))
-        known = self._memory.recall(folder) if self._memory is not None else None
-        if known is not None and self._is_same(known, now, found):
-            now = known
-        else:
-            links, others, unlisted = len(self.links), self.others, len(self.unlisted)
-            yield from self._grouped(folder, found, now)
-            now.links += [(each.run, each.source, each.kind, each.target) for each in self.links[links:]]
-            now.others = self.others - others
-            if self._memory is not None and not now.unsure and len(self.unlisted) == unlisted:
-                self._memory.keep(folder, now)
-        for at in now.below:
-            yield from self._below(found[at].path)
+        with self._ahead.of([each.path for each in found if each.folder and not each.name.startswith(".")]):
+            now = Grouped(hash_of(0, (self.store, *map(_told, found))))
+            known = self._memory.recall(folder) if self._memory is not None else None
+            if known is not None and self._is_same(known, now, found):
+                now = known
+            else:
+                links, others, unlisted = len(self.links), self.others, len(self.unlisted)
+                yield from self._grouped(folder, found, now)
+                now.links += [(each.run, each.source, each.kind, each.target) for each in self.links[links:]]
+                now.others = self.others - others
+                if self._memory is not None and not now.unsure and len(self.unlisted) == unlisted:
+                    self._memory.keep(folder, now)
+            for at in now.below:
+                yield from self._below(found[at].path)
 
     def _is_same(self, known: Grouped, now: Grouped, found: list[Entry]) -> bool:
         """Return whether all is as it was; then its links and others are noted."""

@@ -23,7 +23,7 @@ def latest(
     """Return the newest valid checkpoint of a run, or None where there is none, as before the first save.
 
     It can be used as its path: ``os.fspath`` and ``str`` give it. ``step``, ``levels`` and ``passed_over`` say more.
-    ``resumable`` asks for what a training needs to resume, ``verified`` reads every byte.
+    ``resumable`` asks for what training needs to resume, ``verified`` reads every byte.
     Raises UnreadableError where the run cannot be listed, UsageError where the folder holds several runs.
 
     >>> import ckptdoctor

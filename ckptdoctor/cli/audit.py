@@ -61,17 +61,21 @@ _BAD = ("broken", "error", "warning", "weightless", "unfinished")
 )
 @click.option("--shard", metavar="K/N", callback=_part, help="Examine the K-th of N parts, for jobs of an array.")
 @click.option(
-    "--from-inventory", is_flag=True, help="STORE... are manifests of S3 or MinIO: their buckets are not listed."
+    "--from-inventory",
+    is_flag=True,
+    help="STORE... are inventory manifests of S3 or MinIO; their buckets are not listed.",
 )
-@click.option("--limit-rate", metavar="RATE", help="Read at most so much, such as 500MB/s, by all processes together.")
-@click.option("--merge", is_flag=True, help="STORE... are databases: put what they hold into one.")
+@click.option(
+    "--limit-rate", metavar="RATE", help="Read no faster than this, such as 500MB/s, in all processes together."
+)
+@click.option("--merge", is_flag=True, help="STORE... are databases: merge them into one.")
 @click.option(
     "--export",
     metavar="parquet[=FOLDER]",
-    help="Also write the tables as Parquet, one file each; without STORE, those of a database that is there.",
+    help="Also write the tables as Parquet, one file each; without STORE, those of an existing database.",
 )
 @click.option("--engine", metavar="NAME", default="local", show_default=True, help="Where checkpoints are examined.")
-@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes.  [default: one for each processor]")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes.  [default: one per processor]")
 @as_json
 @quiet
 @color
@@ -89,7 +93,7 @@ def command(
     style: str,
     color: str,
 ) -> ExitStatus:
-    """Examine every checkpoint of a store, into a database.
+    """Examine every checkpoint of a store, and keep the results in a database.
 
     STORE is a folder with any number of runs below it, or an address such as s3://bucket/runs. Each checkpoint gets
     what check finds in its headers, its step, how far it is valid, and what it takes on disk. The database is SQLite.

@@ -59,7 +59,7 @@ def _head(audited: Audited, summary: Summary) -> Iterator[str]:
     yield f"{escape(audited.output)}: {', '.join(parts)}"
     known = [f"{count(summary.health[each])} {words}" for each, words in _HEALTH.items() if each in summary.health]
     if known:
-        yield f"  {', '.join(known)}; {count(summary.resumable)} that a training can resume from"
+        yield f"  {', '.join(known)}; {count(summary.resumable)} that training can resume from"
     if summary.disagreements:
         yield f"  {plural(summary.disagreements, 'name')} with another step than the contents"
     if not audited.stores:  # databases were put together
@@ -104,7 +104,7 @@ def _space(summary: Summary) -> Iterator[str]:
         yield "Space by owner:"
         yield from _table(summary.by_owner)
     if summary.optimizer_bytes:
-        yield f"{size(summary.optimizer_bytes)} are states that only resuming needs."
+        yield f"{size(summary.optimizer_bytes)} are only needed to resume training."
     number, nbytes = summary.wasted
     if nbytes:
         have = plural(number, "checkpoint has", "checkpoints have")

@@ -44,7 +44,7 @@ class Level(str, Enum):
     """Values are sane: no NaN, no infinity, no weights that are all zero."""
 
     RESUMABLE = "V3"
-    """A training can resume: optimizer, scheduler, random state, every rank."""
+    """Training can resume: optimizer, scheduler, random state, every rank."""
 
     @property
     def meaning(self) -> str:
@@ -264,12 +264,12 @@ def _without_checksum(checkpoint: Checkpoint) -> Iterator[str]:
             yield os.path.basename(each.extent.file)
 
 
-# ---- V3: everything that a training needs to go on
+# ---- V3: everything that training needs to go on
 
 
 @noun
 class Resumable:
-    """``trouble`` says why a training cannot resume, "" where it can; ``without`` is what it starts again with.
+    """``trouble`` says why training cannot resume, "" where it can; ``without`` is what it starts again with.
 
     ``optimizers`` are the reports on files next to it with the state of its optimizer, as many as were asked.
     """
@@ -280,7 +280,7 @@ class Resumable:
 
 
 def resumable(found: Examined) -> Resumable:
-    """Return whether a training can resume from it, by the files and values that its library reads."""
+    """Return whether training can resume from it, by the files and values that its library reads."""
     lacks = kinds.missing_files(found.parts)
     if lacks:
         return Resumable(f"{listed(lacks)} {'is' if len(lacks) == 1 else 'are'} missing, so it cannot resume")

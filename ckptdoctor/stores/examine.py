@@ -60,11 +60,11 @@ def rows_of(unit: Unit, known: set[int], *, deep: bool = False, read: Part | Non
     """
     started = perf_counter()
     try:
-        with as_listed(_listing(unit, deep)) as listing, read_once() as small:
+        with as_listed(_listing(unit, deep)) as listing, read_once() as once:
             found = examined(unit.candidate)
             if found.trouble and listing.used:  # it may have been replaced since it was listed
                 listing.forget()
-                small.clear()
+                once.clear()
                 found = examined(unit.candidate)
             return _rows(unit, found, known, started, deep, read or {})
     except Exception as error:  # one checkpoint must not stop the others

@@ -50,7 +50,7 @@ class Manifest:
         lacks = [each for each in _NEEDED if each not in columns]
         if str(said.get("fileFormat", "")).upper() != "CSV" or lacks:
             raise UnreadableError(
-                f"{path}: only inventories as CSV with Key and Size are read. Have the store write it so, or name the "
+                f"{path}: only CSV inventories with Key and Size can be read. Set the store to write CSV, or name the "
                 "bucket itself."
             )
         for file in said["files"]:

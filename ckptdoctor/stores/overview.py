@@ -93,7 +93,7 @@ class Duplicate:
 
 @noun
 class RunRow:
-    """One run, with its newest valid checkpoint and the newest that a training can resume from, "" if none."""
+    """One run, with its newest valid checkpoint and the newest that training can resume from, "" if none."""
 
     path: str
     checkpoints: int

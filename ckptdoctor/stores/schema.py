@@ -99,8 +99,8 @@ CREATE TABLE checkpoint_shared (
     level INTEGER,                  -- the highest level that was proven, 0 to 3; NULL: not even V0
     levels INTEGER NOT NULL,        -- all levels that were proven, as bits: V0 1, V1 2, V2 4, V3 8
     trouble TEXT NOT NULL,          -- "" or the first reason for which it does not reach V0 (V1, V2 where read)
-    resumable INTEGER,              -- 1 or 0: a training can resume from it; NULL: nothing to ask, it is not valid
-    lacks TEXT NOT NULL,            -- "" or why a training cannot resume
+    resumable INTEGER,              -- 1 or 0: training can resume from it; NULL: nothing to ask, it is not valid
+    lacks TEXT NOT NULL,            -- "" or why training cannot resume
     without TEXT NOT NULL,          -- what a resumed training starts again with: "a scheduler and a random state"
     health TEXT NOT NULL,           -- unfinished, unreadable, broken, weightless, error, warning or clean
     tensors INTEGER NOT NULL,
@@ -324,7 +324,9 @@ def _require_inventory(connection: sqlite3.Connection, path: str) -> None:
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if application != APPLICATION:
-        raise UnreadableError(f"{path} is a database, but not one of ckptdoctor audit. Name another file: -o store.db")
+        raise UnreadableError(
+            f"{path} is a database that ckptdoctor audit did not write. Name another file: -o store.db"
+        )
     if version > VERSION:
         raise UnreadableError(f"{path} was written by a later version of ckptdoctor. Upgrade ckptdoctor to read it.")
     if version < VERSION:

@@ -94,7 +94,7 @@ def test_what_is_no_manifest_is_told(tmp_path):
     (tmp_path / "b.json").write_text(json.dumps({"sourceBucket": "x", "fileFormat": "ORC", "files": []}))
     with pytest.raises(UnreadableError, match=r"is not the manifest\.json of an inventory"):
         audited(tmp_path / "a.json", output=tmp_path / "a.db", from_inventory=True)
-    with pytest.raises(UnreadableError, match="only inventories as CSV"):
+    with pytest.raises(UnreadableError, match="only CSV inventories"):
         audited(tmp_path / "b.json", output=tmp_path / "a.db", from_inventory=True)
 
 

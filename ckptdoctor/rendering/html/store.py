@@ -271,7 +271,7 @@ def _duplicate(each: Duplicate, stores: Sequence[str]) -> str:
 def _runs(found: Overview) -> str:
     rows = [_run(each, found.stores) for each in found.runs]
     rest = dict(found.left_out)["runs"]
-    about = "The newest valid checkpoint of each run by its step, and the newest that a training can resume from."
+    about = "The newest valid checkpoint of each run by its step, and the newest that training can resume from."
     about += f" The largest are shown; {count(rest)} more are in the inventory." if rest else ""
     columns = (
         *(("run", ""), ("checkpoints", "n"), ("not valid", "n"), ("size", "n"), ("to resume", "n")),
@@ -312,7 +312,7 @@ def _unseen(found: Overview) -> str:
     """Return what was not read: nothing left out may pass for valid."""
     items = []
     if not found.complete:
-        items.append("The audit did not end: checkpoints may be missing. Run it again, and it goes on.")
+        items.append("The audit did not finish: checkpoints may be missing. Run it again to continue.")
     if not found.deep:
         items.append("Values and bytes: headers only were read. ckptdoctor audit --deep reads the rest.")
     items += [f"{folder}: {why}" for folder, why in found.unlisted]

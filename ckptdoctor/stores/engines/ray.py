@@ -25,7 +25,7 @@ class RayEngine:
             import ray
         except ModuleNotFoundError as error:
             raise MissingPackageError(
-                f"--engine ray takes Ray, which is not installed: {installing()} 'ckptdoctor[ray]'"
+                f"--engine ray needs Ray, which is not installed: {installing()} 'ckptdoctor[ray]'"
             ) from error
         self._ray = ray
         self._ours = not ray.is_initialized()

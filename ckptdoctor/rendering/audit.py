@@ -108,7 +108,7 @@ def _space(summary: Summary) -> Iterator[str]:
     number, nbytes = summary.wasted
     if nbytes:
         have = plural(number, "checkpoint has", "checkpoints have")
-        yield f"{have} float32 weights that bfloat16 holds exactly: {size(nbytes)} less, without any loss."
+        yield f"{have} float32 weights that bfloat16 holds exactly: casting them frees {size(nbytes)}."
 
 
 def _table(rows: tuple[Space, ...]) -> Iterator[str]:

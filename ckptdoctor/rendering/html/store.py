@@ -82,7 +82,7 @@ def _tiles(found: Overview) -> Iterator[str]:
     yield tile("Duplicates", size(totals.spare_bytes), "would be free with one copy of each")
     yield tile("Only to resume", size(totals.optimizer_bytes), "states of optimizers")
     if totals.wasted_bytes:
-        yield tile("Float32 for nothing", size(totals.wasted_bytes), "bfloat16 holds these weights exactly")
+        yield tile("Wasted precision", size(totals.wasted_bytes), "of float32 that bfloat16 holds exactly")
 
 
 # ---- health over time

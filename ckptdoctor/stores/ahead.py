@@ -12,7 +12,7 @@ from ckptdoctor.runs.listing import Entry, entries
 
 _AT_ONCE = 16  # listings of each depth that were asked for and not taken
 _LATE = 0.01  # seconds that listings take one by one, from which on it is worth it,
-_IN_A_ROW = 3  # where so many in a row do
+_IN_A_ROW = 6  # where so many in a row do
 _ENTRIES = 20_000  # that these hold together, as far as the last one tells
 
 

@@ -77,8 +77,8 @@ class Waiting:
     def batches(self, workers: int, rate: float = 0.0, *, split: bool = False) -> Iterator[Batch]:
         """Yield them in batches of at most 64 units, or 4 GiB of what is read to its last byte; larger ones alone.
 
-        The last ones are smaller and smaller, so that no worker has many left when the others are done.
-        ``split`` yields those of more than 8 GiB in parts.
+        The last ones are smaller and smaller, so that no worker has many left when the others are done. ``split``
+        yields those of more than 8 GiB in parts.
         """
         waiting: list[tuple[Any, ...]] = []
         size, kind = 0, False

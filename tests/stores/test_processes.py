@@ -162,4 +162,4 @@ def test_batches_become_smaller_towards_the_end(tmp_path):
         batches = [batch.units for batch in waiting.batches(3)]
     assert [each for batch in batches for each in batch] == [each.plain for each in units]
     sizes = [len(each) for each in batches]
-    assert sizes[:3] == [64, 64, 64] and sizes == sorted(sizes, reverse=True) and sizes[-1] == 1 and len(sizes) < 60
+    assert sizes[:3] == [64, 64, 64] and sizes == sorted(sizes, reverse=True) and sizes[-1] == 1 and len(sizes) < 80

@@ -118,7 +118,9 @@ def test_float32_that_bfloat16_holds_is_counted(tmp_path):
     assert told(tmp_path / "a.db") == dict.fromkeys(wanted)
     result = run_here("audit", "x", "--deep", "-o", "a.db", "--jobs", "1", cwd=tmp_path)
     assert told(tmp_path / "a.db") == wanted
-    assert b"4 checkpoints have float32 weights that bfloat16 holds exactly: casting them frees 6.6 kB." in result.stdout
+    assert (
+        b"4 checkpoints have float32 weights that bfloat16 holds exactly: casting them frees 6.6 kB." in result.stdout
+    )
     page = tmp_path / "page.html"
     run_here("report", "a.db", "-o", str(page), cwd=tmp_path)
     assert "Wasted precision" in page.read_text() and "6.6 kB" in page.read_text()

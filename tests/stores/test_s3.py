@@ -63,14 +63,12 @@ def untrue(database, truth):
 @pytest.mark.timeout(900)
 def test_a_bucket_of_thousands_is_as_it_was_planted(tmp_path):
     """Listed page by page and read by two processes; again it asks for listings alone, and finds what has changed."""
-    with served(tmp_path) as asked:
+    objects, truth = planted()
+    assert 4_900 < len(objects) < 5_100
+    with served(tmp_path, store=objects) as asked:
         import fsspec
 
-        objects, truth = planted()
-        assert 4_900 < len(objects) < 5_100
         system = fsspec.filesystem("s3")
-        system.mkdir("store")
-        system.pipe({f"store/{name}": data for name, data in objects.items()})
 
         def audit():
             before = len(asked())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -94,8 +96,7 @@ def command(
     """
     request = GraftRequest(path, donor, output, keys, root, from_root, unsafe, force, dry)
     try:
-        carry_out = _folder_carried_out if os.path.isdir(path) else _carried_out
-        return carry_out(request, style, color)
+        return _carried_out(request, style, color)
     except KeyboardInterrupt as interrupt:
         if style == "json":
             from ckptdoctor import __version__
@@ -111,13 +112,11 @@ def command(
 
 
 def _carried_out(request: GraftRequest, style: str, color: str) -> ExitStatus:
-    """Do it; people hear what will be done before it is."""
-    from ckptdoctor.grafting.heal import grafting
-    from ckptdoctor.rendering import graft as shown
-
+    """Do it, for a file or a folder; people hear what will be done before it is."""
+    steps, shown = _of_folder() if os.path.isdir(request.path) else _of_file()
     with drawn(NOTHING_WRITTEN) as bar:
 
-        def hear(event: Progress | GraftReport) -> None:
+        def hear(event: Progress | GraftReport | FolderGraftReport) -> None:
             if isinstance(event, Progress):
                 bar.hear(event)
                 return
@@ -125,43 +124,30 @@ def _carried_out(request: GraftRequest, style: str, color: str) -> ExitStatus:
             if style != "json":
                 succeed(shown.planned(event, paint(color), width()))
 
-        report = follow(grafting(request), hear)
+        report = follow(steps(request), hear)
     if style == "json":
         from ckptdoctor import __version__
 
         emit(shown.as_json(report, __version__))
-    elif report.stays_damaged:
-        emit(shown.outcome(report, paint(color), width()))
     else:
-        succeed(shown.outcome(report, paint(color), width()))
+        (emit if report.stays_damaged else succeed)(shown.outcome(report, paint(color), width()))
     return ExitStatus.FINDINGS if report.stays_damaged else ExitStatus.CLEAN
 
 
-def _folder_carried_out(request: GraftRequest, style: str, color: str) -> ExitStatus:
-    """Do the same for a folder."""
+def _of_file() -> tuple[Callable[[GraftRequest], Any], ModuleType]:
+    """Return what grafts a file step by step, and what reports it."""
+    from ckptdoctor.grafting.heal import grafting
+    from ckptdoctor.rendering import graft
+
+    return grafting, graft
+
+
+def _of_folder() -> tuple[Callable[[GraftRequest], Any], ModuleType]:
+    """Return the same for a folder."""
     from ckptdoctor.grafting.folders import grafting_folder
-    from ckptdoctor.rendering import graft_folder as shown
+    from ckptdoctor.rendering import graft_folder
 
-    with drawn(NOTHING_WRITTEN) as bar:
-
-        def hear(event: Progress | FolderGraftReport) -> None:
-            if isinstance(event, Progress):
-                bar.hear(event)
-                return
-            bar.clear()
-            if style != "json":
-                succeed(shown.planned(event, paint(color), width()))
-
-        report = follow(grafting_folder(request), hear)
-    if style == "json":
-        from ckptdoctor import __version__
-
-        emit(shown.as_json(report, __version__))
-    elif report.left:
-        emit(shown.outcome(report, paint(color)))
-    else:
-        succeed(shown.outcome(report, paint(color)))
-    return ExitStatus.FINDINGS if report.left else ExitStatus.CLEAN
+    return grafting_folder, graft_folder
 
 
 def _refuse(request: GraftRequest, error: CkptDoctorError, style: str, color: str) -> None:

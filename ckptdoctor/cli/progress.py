@@ -39,7 +39,7 @@ class ProgressBar:
 
             self._lock, self._over = RLock(), Event()
             self.hear(Progress(what, 0, 0))
-            Thread(target=self._go_on, daemon=True).start()
+            Thread(target=self._go_on, name="ckptdoctor-line", daemon=True).start()
 
     def hear(self, event: Event) -> None:
         """Draw what an event says of progress; any other event clears the line."""

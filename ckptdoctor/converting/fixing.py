@@ -6,8 +6,7 @@ from ckptdoctor.errors import UsageError
 from ckptdoctor.findings import RepairReport
 from ckptdoctor.inplace.guards import require_safe
 from ckptdoctor.repair import map_file, name_map
-from ckptdoctor.repair.fits_target import UnfitError
-from ckptdoctor.repair.name_map import NameMap
+from ckptdoctor.repair.name_map import NameMap, UnfitError
 from ckptdoctor.repair.plan import plan
 from ckptdoctor.repair.repair import preview, repair
 from ckptdoctor.repair.request import FixRequest

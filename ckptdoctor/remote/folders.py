@@ -7,26 +7,16 @@ from typing import Any
 
 from ckptdoctor.checkpoint import FolderSource, Source
 from ckptdoctor.errors import HostileError, UnreadableError
-from ckptdoctor.noun import noun
 from ckptdoctor.remote.addresses import shown
+from ckptdoctor.remote.listed import RemoteEntry, folder_listed
 
 # a file of torch.distributed.checkpoint has a header for each tensor, and each may be a request
 _MOST_REQUESTS = 5_000
 
 
-@noun
-class RemoteEntry:
-    """A file or folder by its name and address; ``modified`` is a time in seconds, 0.0 where nobody knows it.
-
-    ``etag`` is what the store calls its bytes, "" where it has no name for them.
-    """
-
-    name: str
-    address: str
-    folder: bool
-    size: int
-    modified: float
-    etag: str = ""
+# what file systems call the time of an object, and the name of its bytes
+_TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
+_ETAGS = ("ETag", "etag", "md5Hash", "content_md5")
 
 
 def list_folder(address: str) -> list[RemoteEntry] | None:
@@ -34,6 +24,9 @@ def list_folder(address: str) -> list[RemoteEntry] | None:
 
     Raises UnreadableError, with what to do, where it cannot be listed.
     """
+    known = folder_listed(address)
+    if known is not None:
+        return known
     path = shown(address)
     if address.partition("://")[0].lower() in ("http", "https", "hf"):
         raise UnreadableError(f"{path} cannot be listed as a folder. Download it, or name one of its files.")
@@ -49,11 +42,16 @@ def _entry(address: str, info: dict[str, Any]) -> RemoteEntry | None:
     size, folder = info.get("size"), info.get("type") == "directory"
     if not name or (not folder and not size and name == address.rstrip("/").rpartition("/")[2]):
         return None
-    times = (info.get(each) for each in ("mtime", "LastModified", "last_modified", "updated", "created"))
-    modified = next((found for each in times if (found := _seconds(each)) is not None), 0.0)
-    etag = next(
-        (str(info[each]).strip('"') for each in ("ETag", "etag", "md5Hash", "content_md5") if info.get(each)), ""
-    )
+    modified, etag = 0.0, ""
+    for each in _TIMES:
+        found = _seconds(info[each]) if each in info else None
+        if found is not None:
+            modified = found
+            break
+    for each in _ETAGS:
+        if info.get(each):
+            etag = str(info[each]).strip('"')
+            break
     path = f"{address.rstrip('/')}/{name}"
     return RemoteEntry(name, path, folder, size if isinstance(size, int) else 0, modified, etag)
 

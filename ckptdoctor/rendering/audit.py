@@ -105,6 +105,10 @@ def _space(summary: Summary) -> Iterator[str]:
         yield from _table(summary.by_owner)
     if summary.optimizer_bytes:
         yield f"{size(summary.optimizer_bytes)} are only needed to resume training."
+    number, nbytes = summary.wasted
+    if nbytes:
+        have = plural(number, "checkpoint has", "checkpoints have")
+        yield f"{have} float32 weights that bfloat16 holds exactly: casting them frees {size(nbytes)}."
 
 
 def _table(rows: tuple[Space, ...]) -> Iterator[str]:
@@ -191,6 +195,7 @@ def as_json(audited: Audited, summary: Summary, version: str) -> str:
             "blocks": summary.blocks,
             "resumable": summary.resumable,
             "optimizer_bytes": summary.optimizer_bytes,
+            "wasted": {"checkpoints": summary.wasted[0], "bytes": summary.wasted[1]},
             "health": summary.health,
             "problems": [
                 {
@@ -216,6 +221,7 @@ def as_json(audited: Audited, summary: Summary, version: str) -> str:
                 for each in summary.unchanged
             ],
             "disagreements": summary.disagreements,
+            "exported": None if audited.exported is None else audited.exported.folder,
         }
     )
 

@@ -34,7 +34,7 @@ def _bound(layout: Layout) -> str:
 
 
 def verdict(parity: ParityVerdict, path: str, intact: bool, paint: Paint) -> Iterator[str]:
-    """Yield what verify has to say of the parity of a file; nothing where both are intact."""
+    """Yield what verify has to say of the parity of a file, ``next`` line included; nothing where both are intact."""
     if parity.missing:
         yield f"  parity    {escape(parity.path)} is missing"
     elif parity.damaged and intact:

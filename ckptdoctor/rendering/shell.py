@@ -11,7 +11,9 @@ from ckptdoctor.regex import regex
 from ckptdoctor.rendering.escape import escape, no_command
 
 STANDARD_INPUT = "-"
-_PATTERN = regex(r"ckptdoctor (?:(?:fix|convert|merge|salvage|graft|check|show) FILE(?: --from FILE)?|diff .* FILE)")
+_PATTERN = regex(
+    r"ckptdoctor (?:(?:fix|convert|merge|salvage|graft|rebuild|verify|check|show) FILE(?: --from FILE)?|diff .* FILE)"
+)
 _ARGUMENT = regex(r"(?<=\()FILE(?=[,)])")  # of a call in Python
 
 

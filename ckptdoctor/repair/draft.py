@@ -10,9 +10,10 @@ from ckptdoctor.edits.applied.apply_edits import apply, told, without_returning
 from ckptdoctor.edits.applied.wanted import Origins, Wanted
 from ckptdoctor.edits.fix import Change, Step
 from ckptdoctor.edits.tensors import runs
-from ckptdoctor.match.comparing import compare
 from ckptdoctor.repair.casts import loss_change, lost
 from ckptdoctor.repair.sharing import require_twins
+
+ROUNDS = 64  # of repair: far more than wrappers are ever nested; a rule whose fix does not help ends here
 
 
 class Draft:
@@ -72,5 +73,7 @@ class Draft:
 def _fit(checkpoint: Checkpoint, reference: Reference | None) -> tuple[int, int] | None:
     if reference is None:
         return None
+    from ckptdoctor.match.comparing import compare  # most repairs have no target
+
     coverage = compare(checkpoint, reference).coverage
     return coverage.keys, coverage.total_keys

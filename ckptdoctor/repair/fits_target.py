@@ -24,7 +24,7 @@ from ckptdoctor.match.shapes.fused import spelled
 from ckptdoctor.noun import replace
 from ckptdoctor.repair.draft_map import may_be_turned
 from ckptdoctor.repair.finishing import Try, ways, with_heads, without_an_answer
-from ckptdoctor.repair.name_map import NameMap
+from ckptdoctor.repair.name_map import UnfitError
 from ckptdoctor.repair.request import FixRequest, command_line
 from ckptdoctor.repair.witness import decided, equal_sets, under
 from ckptdoctor.rules.naming.known_layout_family import lacking
@@ -84,17 +84,6 @@ def spare_parts(
         command = command_line(replace(request, keep=(*request.keep, *part.keep)))
         lines.append(f"{named}: {command}" if part.keep else f"{named}: name its keys with --keep")
     raise RefusedError("\n".join(lines))
-
-
-class UnfitError(RefusedError):
-    """What is there does not fit its target, nor does anything that no guess makes of it.
-
-    ``missing`` are the wanted keys that it lacks or has in shape mismatch."""
-
-    def __init__(self, message: str, missing: tuple[str, ...] = (), draft: NameMap | None = None) -> None:
-        super().__init__(message)
-        self.missing = missing
-        self.draft = draft
 
 
 def require_fit(checkpoint: Checkpoint, reference: Reference) -> None:

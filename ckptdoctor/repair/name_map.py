@@ -91,6 +91,18 @@ class NameMap:
         return NameMap("", back, more, turned=tuple([self.names.get(old, old) for old in self.turned]), file=self.file)
 
 
+class UnfitError(RefusedError):
+    """What is there does not fit its target, nor does anything that no guess makes of it.
+
+    ``missing`` are the wanted keys that it lacks or has in shape mismatch, ``draft`` is the map of what is uncertain.
+    """
+
+    def __init__(self, message: str, missing: tuple[str, ...] = (), draft: NameMap | None = None) -> None:
+        super().__init__(message)
+        self.missing = missing
+        self.draft = draft
+
+
 def resolved(draft: NameMap) -> NameMap:
     """Return the map with every mark confirmed as it is proposed."""
     made = NameMap(draft.root, dict(draft.names), (), dict(draft.ties), towards=draft.towards, file=draft.file)

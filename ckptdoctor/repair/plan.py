@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ckptdoctor import formats
 from ckptdoctor.account.account import require_accounted
 from ckptdoctor.checkpoint import Checkpoint, Container, FolderSource, Source
+from ckptdoctor.checkpoint.alongside import alongside
 from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.checkpoint.source import to_be_rewritten
 from ckptdoctor.diagnose.findings import findings_of, possible
@@ -39,13 +40,11 @@ from ckptdoctor.inplace.guards import block_to_insert, require_safe_files
 from ckptdoctor.inplace.names import place
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.casts import values_fixes
-from ckptdoctor.repair.draft import Draft
+from ckptdoctor.repair.draft import ROUNDS, Draft
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal
 from ckptdoctor.repair.map_file import require_confirmed
 from ckptdoctor.repair.request import FixRequest, command_line, index_path, into_a_new_folder, output_path
 from ckptdoctor.repair.steps_from_options import add_last_options, add_options, in_its_place
-from ckptdoctor.repair.towards_target import ROUNDS, bring_to_target, fit_to_reference, with_target
-from ckptdoctor.repair.witness import with_ties
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.registry import all_rules
 from ckptdoctor.writing import Recipe
@@ -115,7 +114,10 @@ def plan(request: FixRequest) -> Plan:
         to_be_rewritten(source)
         formats.require_own(container)
         original = formats.read(source, container)
-        request = with_target(request, original)
+        if request.error is not None:
+            from ckptdoctor.repair.towards_target import with_target  # half of what there is to import is about targets
+
+            request = with_target(request, original)
         require_confirmed(request)
         draft = Draft(original, request.unsafe)
         # what was asked for, in the order in which it applies
@@ -125,6 +127,9 @@ def plan(request: FixRequest) -> Plan:
         if request.remap_optimizer and request.reference is not None:
             request = replace(request, reference=in_its_place(request.reference, draft.checkpoint))
         if request.auto:
+            from ckptdoctor.repair.towards_target import bring_to_target
+            from ckptdoctor.repair.witness import with_ties
+
             if request.reference is not None:
                 request = replace(request, reference=with_ties(request.reference))
             bring_to_target(draft, source, request, rules)
@@ -137,7 +142,10 @@ def plan(request: FixRequest) -> Plan:
         wanted = draft.wanted
         edits = wanted.edits
         _require_values(original, edits)
-        require_accounted(original, wanted.contents, edits, wanted.remade, wanted.pieces)
+
+        def account() -> None:
+            require_accounted(original, wanted.contents, edits, wanted.remade, wanted.pieces)
+
         index = draft.index if alone else None
         in_place = converts is None and not all(isinstance(each, WriteIndex) for each in edits)
         if in_place and isinstance(source, FolderSource) and not request.in_place:
@@ -146,9 +154,12 @@ def plan(request: FixRequest) -> Plan:
         recipe = after = None
         files: tuple[FileEdit, ...] = ()
         if edits and request.in_place:
+            account()  # not in a fork, which has the file open: nobody else must, where it is changed
             recipe, files = _in_place(wanted, source, request)
-        elif edits and (converts is None or formats.is_written(original.format)):
-            recipe = formats.write(wanted, source)
+        else:
+            with alongside(account, len(original.tensors)):
+                if edits and (converts is None or formats.is_written(original.format)):
+                    recipe = formats.write(wanted, source)
         if not edits:
             wrong = _wrong(original, container, request)
             left += [each for each in wrong if (each.code, each.keys) not in {(one.code, one.keys) for one in left}]
@@ -226,6 +237,8 @@ def is_carried_out(request: FixRequest) -> bool:
 
     Raises what ``plan`` does where it is refused.
     """
+    from ckptdoctor.repair.towards_target import fit_to_reference
+
     with formats.opened(request.path) as (source, container):
         formats.require_own(container)
         original = formats.read(source, container)

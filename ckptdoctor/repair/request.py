@@ -12,13 +12,12 @@ from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits.casts import TARGETS, named
 from ckptdoctor.edits.computing import ORTHOGONAL
 from ckptdoctor.errors import UsageError
-from ckptdoctor.match.shapes.experts import SLICE_LAYOUTS
 from ckptdoctor.noun import field, noun, replace
 from ckptdoctor.repair.name_map import NameMap
 from ckptdoctor.wording import did_you_mean
 
 ORTHOGONAL_MAPS = ORTHOGONAL
-EXPERT_LAYOUTS = SLICE_LAYOUTS
+EXPERT_LAYOUTS = ("out-in", "in-out")  # of slices: as torch.nn.Linear has its weight, or transposed
 
 
 @noun

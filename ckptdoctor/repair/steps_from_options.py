@@ -29,8 +29,6 @@ from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts import names
 from ckptdoctor.facts.devices import CPU, rng_tensors
 from ckptdoctor.facts.optimizers import saved_optimizers, scalers, top
-from ckptdoctor.match.comparing import compare
-from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.casts import dtype_edits
 from ckptdoctor.repair.draft import Draft
@@ -38,7 +36,6 @@ from ckptdoctor.repair.name_map import name_edits, root_edits, turn_edits
 from ckptdoctor.repair.request import FixRequest, Substitution
 from ckptdoctor.repair.sharing import clone_edits, tie_edits
 from ckptdoctor.repair.weights_only import weights_only_edits
-from ckptdoctor.rules.optimizer.remapping import remap_fix
 
 _SHOWN = 6  # prefixes offered in a message
 
@@ -339,6 +336,8 @@ def _parts(tree: Node, around: set[KeyPath]) -> dict[KeyPath, list[Part]]:
 
 def in_its_place(reference: Reference, checkpoint: Checkpoint) -> Reference:
     """Return the reference for weights that stay where they are, next to their optimizer."""
+    from ckptdoctor.match.comparing import compare  # most repairs have no target
+
     return replace(reference, root=compare(checkpoint, reference).path)
 
 
@@ -349,9 +348,12 @@ def _remap_edits(checkpoint: Checkpoint, reference: Reference | None, unsafe: bo
     """
     if not any(each.role is Role.OPTIMIZER for each in checkpoint.state_dicts):
         raise RefusedError("This file has no optimizer state whose parameters could be renumbered.")
+    from ckptdoctor.match.comparing import compare
+    from ckptdoctor.rules.optimizer.remapping import remap_fix
+
     edits: list[Edit] = []
     for optimizer in saved_optimizers(checkpoint):
-        subject: Checkpoint | Comparison = checkpoint if reference is None else compare(checkpoint, reference)
+        subject = checkpoint if reference is None else compare(checkpoint, reference)
         fix, reason = remap_fix(subject, optimizer)
         if reason:
             raise RefusedError(f"{show_path(optimizer.path)} cannot be renumbered: {reason.partition(': ')[2]}")

@@ -23,10 +23,9 @@ from ckptdoctor.match.shapes.causes import shapes
 from ckptdoctor.match.shapes.fused import Fused
 from ckptdoctor.match.shapes.projections import HEAD_BY_HEAD, Ranges, rows
 from ckptdoctor.noun import noun, replace
-from ckptdoctor.repair.draft import Draft
+from ckptdoctor.repair.draft import ROUNDS, Draft
 from ckptdoctor.repair.finishing import Attempt
 from ckptdoctor.repair.fits_target import (
-    UnfitError,
     answered,
     one_choice,
     rearranged,
@@ -34,6 +33,7 @@ from ckptdoctor.repair.fits_target import (
     require_no_others,
     spare_parts,
 )
+from ckptdoctor.repair.name_map import UnfitError
 from ckptdoctor.repair.request import EXPERT_LAYOUTS, FixRequest
 from ckptdoctor.repair.steps_from_options import add_options
 from ckptdoctor.repair.witness import witnessed
@@ -46,7 +46,6 @@ from ckptdoctor.rules.shape.moe_stacked_experts import edits_for
 from ckptdoctor.target.error_text import as_reference, read_error
 from ckptdoctor.wording import and_more, plural
 
-ROUNDS = 64  # of repair: far more than wrappers are ever nested; a rule whose fix does not help ends here
 _NAMED = 3  # keys that a refusal names
 _INSTEAD = "give the target with --model or --like instead"
 _TURNED = (

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from functools import cache
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, Role
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.crash import one_line, wants_trace
-from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.diagnose.settings import Reader, Settings
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.examine.file import check
 from ckptdoctor.facts.optimizers import LIGHTNING, MOMENTS, as_number
@@ -227,8 +227,11 @@ class Deep:
     findings: tuple[Finding, ...] = ()
 
 
-def read_deeply(found: Examined) -> Deep:
-    """Read every byte of an examined candidate, for checksums and for values."""
+def read_deeply(found: Examined, reader_of: Callable[[str], Reader | None] | None = None) -> Deep:
+    """Read every byte of an examined candidate, for checksums and for values.
+
+    ``reader_of`` gives who reads the part at a path, where that is not the examination itself.
+    """
     path = found.candidate.path
     sealed = not is_address(path) and os.path.lexists(seal_beside(path))
     if sealed:
@@ -242,7 +245,8 @@ def read_deeply(found: Examined) -> Deep:
     wrong = kinds.unlike_their_hashes(found.candidate, found.parts)
     if wrong:
         return Deep(wrong)
-    reports = tuple([_checked(each, _DEEP) for each in found.parts.paths])
+    settings = [_DEEP if reader_of is None else replace(_DEEP, reader=reader_of(each)) for each in found.parts.paths]
+    reports = tuple([_checked(each, those) for each, those in zip(found.parts.paths, settings, strict=True)])
     trouble = _trouble(reports, _V1, _V2)
     bare = {storage for each in found.checkpoints for storage in _without_checksum(each)}
     unproven = ""

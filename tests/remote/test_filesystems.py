@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
 import sys
-import time
-from unittest import mock
 
 import pytest
 import torch
@@ -17,6 +12,7 @@ import ckptdoctor
 from ckptdoctor.errors import UnreadableError, UsageError
 from ckptdoctor.remote import filesystems, open_remote
 from tests.runs.generated import KINDS, Run, Saved, truncated
+from tests.s3 import served
 
 STATE = {f"layers.{index:04}.weight": torch.full((10_000,), float(index)) for index in range(1_000)}
 
@@ -24,36 +20,10 @@ STATE = {f"layers.{index:04}.weight": torch.full((10_000,), float(index)) for in
 @pytest.fixture(scope="module")
 def s3(tmp_path_factory):
     """The server, with 40 MB of 1,000 tensors in either format; a function that tells what it was asked for."""
-    for name in ("moto", "flask", "s3fs"):
-        pytest.importorskip(name, reason=f"{name} is not installed: pip install -c constraints.txt -e '.[slow]'")
     folder = tmp_path_factory.mktemp("s3")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    serve = f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])"
-    with open(folder / "log", "w") as log:
-        process = subprocess.Popen([sys.executable, "-c", serve], stderr=log, stdout=log)
-    try:
-        _wait(port)
-        keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
-        rest = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_EC2_METADATA_DISABLED": "true"}
-        with mock.patch.dict(os.environ, {**keys, **rest}):
-            _upload(folder)
-            yield lambda: (folder / "log").read_text()
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def _wait(port):
-    for _ in range(200):
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
-            time.sleep(0.1)
-        else:
-            return
-    raise AssertionError("the server did not start")
+    with served(folder) as asked:
+        _upload(folder)
+        yield asked
 
 
 def _upload(folder):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ckptdoctor.errors import MissingPackageError
+from ckptdoctor.stores import order
 from ckptdoctor.stores.audit import AuditRequest, audit
 from ckptdoctor.stores.engines.named import engine_named
 from tests.libraries import real
@@ -33,7 +34,10 @@ def test_without_ray_there_is_one_sentence(monkeypatch):
 @pytest.mark.filterwarnings("ignore")  # of Ray and what it brings
 @pytest.mark.timeout(900)
 def test_a_lost_node_loses_nothing(tmp_path, monkeypatch):
-    """Three nodes, one of which is removed without a word while it works: the table is that of one process."""
+    """Three nodes, one of which is removed without a word while it works: the table is that of one process.
+
+    So it is where the others read large checkpoints in parts.
+    """
     pytest.importorskip("ray", reason="ray is not installed: pip install -c constraints.txt -e '.[slow]'")
     import ray
     from ray.cluster_utils import Cluster
@@ -66,10 +70,16 @@ def test_a_lost_node_loses_nothing(tmp_path, monkeypatch):
         found = audit(AuditRequest((str(store),), str(tmp_path / "a.db"), engine=f"ray={cluster.address}"))
         thread.join()
         assert found.examined == found.listed > MANY > known[0], "the node was lost when all was over"
+        monkeypatch.setattr(order, "SPLIT", 4_000)
+        several = tuple([str(store / f"run{number:03}") for number in range(2)])
+        request = AuditRequest(several, str(tmp_path / "parts.db"), engine=f"ray={cluster.address}", deep="all")
+        assert audit(request).examined > 3
     finally:
         ray.shutdown()
         cluster.shutdown()
     assert table(tmp_path / "a.db") == table(tmp_path / "right.db")
+    audited(*several, output=tmp_path / "deep.db", deep="all")
+    assert table(tmp_path / "parts.db") == table(tmp_path / "deep.db")
     assert not rows(tmp_path / "a.db", "SELECT path FROM checkpoint WHERE error LIKE 'It could not be examined%'")
 
 

@@ -81,9 +81,6 @@ def _block(tokens: list[str]) -> str:
 # ---- which slice of which stacked tensor is which expert's, where names and shapes tell
 
 
-SLICE_LAYOUTS = ("out-in", "in-out")  # of slices: as torch.nn.Linear has its weight, or transposed
-
-
 @noun
 class Stack:
     """The tensor ``key`` has a slice for each of ``apart``, in their order; ``shape`` is that of one of these.

@@ -117,7 +117,7 @@ class LineView(ScrollView, Background, can_focus=True):
         return strip
 
     def _blank(self) -> Style:
-        """Return the style of what has no text: to ask for it with each line took a quarter of the time of a key."""
+        """Return the style of what has no text: asked for each line, it took a quarter of the time of a key."""
         if self._empty is None:
             self._empty = self.rich_style
         return self._empty

@@ -6,7 +6,11 @@ import shutil
 
 import pytest
 
+from tests.commands import run_here
 from tests.rendering.html import pages
+from tests.runs.generated import make
+
+STORE = "store"  # a page that is written once
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
@@ -50,15 +54,16 @@ def shelf(tmp_path_factory):
 def opened(browser, shelf):
     """Opens the page of a file; afterwards nothing may have gone wrong, and nothing been asked for."""
 
-    def open_page(name, other=None, wide=1280, dark=False):
+    def open_page(name, other=None, wide=1280, dark=False, place=""):
         path = shelf / f"{name}.html"
-        path.write_text(pages.page(shelf / name, shelf / other if other else None), encoding="utf-8")
+        if name != STORE:
+            path.write_text(pages.page(shelf / name, shelf / other if other else None), encoding="utf-8")
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
         size = {"width": wide, "height": 900, "deviceScaleFactor": 1, "mobile": wide < 500}
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         browser.get_log("performance")
-        browser.get(path.as_uri())
+        browser.get(f"{path.as_uri()}{place}")
         if size["mobile"]:  # the width may reach a page after its script, which asks for it once
             until(browser, "matchMedia('(max-width: 720px)').matches")
             browser.refresh()
@@ -281,3 +286,43 @@ def test_without_scripts_there_is_a_page(browser, opened):
         assert not [each for each in browser.find_elements("css selector", ".copy, .bar") if each.is_displayed()]
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+# ---- the page of a store
+
+
+@pytest.fixture(scope="module")
+def store(shelf):
+    """The page of a store with damaged checkpoints, and names that are long."""
+    for number in (3, 5, 8):
+        folder = shelf / "runs" / f"a-run-with-a-name-that-is-longer-than-any-phone-is-wide-{number}"
+        folder.mkdir(parents=True)
+        make(number, folder)
+    run_here("audit", "runs", "-o", "store.db", "--jobs", "1", cwd=shelf)
+    assert run_here("report", "store.db", "-o", f"{STORE}.html", cwd=shelf).returncode == 0
+
+
+@pytest.mark.parametrize("wide", [390, 1280])
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_page_of_a_store_fits_the_screen(browser, store, opened, wide, dark):
+    """Also where a row has a long name: nothing is cut, and the page does not move sideways."""
+    opened(STORE, wide=wide, dark=dark)
+    browser.execute_script("for (const each of document.querySelectorAll('details')) each.open = true")
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= wide
+    tables = "[...document.querySelectorAll('table')].filter((each) => each.id !== 'run-table' || innerWidth < 500)"
+    wider = f"{tables}.filter((each) => each.scrollWidth > each.parentNode.clientWidth + 1).map((each) => each.id)"
+    assert browser.execute_script(f"return {wider}") == []
+
+
+def test_a_link_into_the_page_of_a_store_opens_its_section(browser, store, opened):
+    """On a phone, where it is folded at first; the keyboard opens and closes sections, and the filter hides rows."""
+    from selenium.webdriver.common.keys import Keys
+
+    opened(STORE, wide=390, place="#runs")
+    until(browser, "document.querySelector('#runs .fold').open && !document.querySelector('#size .fold').open")
+    until(browser, "Math.abs(document.querySelector('#runs').getBoundingClientRect().top) < 120")
+    summary = browser.find_element("css selector", "#size summary")
+    summary.send_keys(Keys.ENTER)
+    until(browser, "document.querySelector('#size .fold').open")
+    browser.find_element("css selector", "#runs input").send_keys("wide-5")
+    until(browser, "document.querySelectorAll('#run-table tbody tr:not([hidden])').length === 1")

@@ -279,7 +279,7 @@ class NewStorages:
         """Return the plan for every storage of the output, with its key."""
         if self._graph.as_built and not self._plans and renumber is not Numbering.ALWAYS:
             # at most texts were exchanged, so that every reference names what it did
-            return Edited(tuple(map(whole, self._old.values())), untouched=True)
+            return Edited(None, tuple(self._old.values()))
         keys = list(dict.fromkeys(self._graph.storage_keys()))
         names = {key: key for key in keys}
         if renumber is Numbering.ALWAYS or set(keys) != set(self._old):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from enum import Enum
+from functools import cached_property
 
 from ckptdoctor.checkpoint import Storage
 from ckptdoctor.noun import noun
@@ -48,15 +49,20 @@ class Numbering(Enum):
     KEPT = "kept"  # never: keys stay, and new storages get free numbers
 
 
-@noun
+@noun(slots=False)
 class Edited:
-    """The storages of the output, in the order in which its pickle first uses them.
+    """``plans`` are the storages of the output, in the order in which its pickle first uses them.
 
-    ``untouched`` says that they are all storages that there were, whole, in their order and under their keys.
+    None: they are all storages that there were, ``untouched``, in their order and under their keys.
     """
 
-    storages: tuple[StoragePlan, ...]
-    untouched: bool = False
+    plans: tuple[StoragePlan, ...] | None
+    untouched: tuple[Storage, ...] = ()
+
+    @cached_property
+    def storages(self) -> tuple[StoragePlan, ...]:
+        """Every plan: of what is untouched they are only made for who asks."""
+        return tuple(map(whole, self.untouched)) if self.plans is None else self.plans
 
 
 def whole(storage: Storage, key: str | None = None) -> StoragePlan:

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 
 from ckptdoctor.checkpoint import FileSource, NoteKind, Source, Storage
+from ckptdoctor.checkpoint.alongside import alongside
 from ckptdoctor.edits import Cast, Compute, Dequantize, FuseNorm
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.errors import RefusedError, UnprovenError
@@ -32,6 +33,7 @@ from ckptdoctor.formats.torch.zip.local_headers import check_readable, chunks, f
 from ckptdoctor.formats.torch.zip.read import (
     ReadPickle,
     ZipStorages,
+    decode_ahead,
     decode_member,
     directory_of,
     pickle_bytes,
@@ -56,7 +58,19 @@ def write_copy(wanted: Wanted, source: Source) -> Recipe:
     directory = directory_of(source)
     require_one_reading(source, directory)
     record = pickle_record(directory)
-    read = proven(source, record)
+    read = sound_pickle(source, record)
+
+    def again() -> None:
+        prove(read.data, decode_member(read.data, record))
+
+    # a fork has the graph as it was read, whatever becomes of it here
+    with alongside(lambda: prove(read.data, read.pickle), len(directory.records), again):
+        return _changed(wanted, source, directory, read)
+
+
+def _changed(wanted: Wanted, source: Source, directory: Directory, read: ReadPickle) -> Recipe:
+    """Return the same, once it is proven, or while it is, that the pickle can be written again."""
+    record = pickle_record(directory)
     data, pickle, storages = read.data, read.pickle, read.storages
     if storages is None:
         table = ZipStorages(source.file, directory)
@@ -64,21 +78,20 @@ def write_copy(wanted: Wanted, source: Source) -> Recipe:
         if table.notes and not directory.salvaged:
             raise RefusedError(f"A copy would be as damaged as the original: {table.notes[0].message}.")
     edited = reconcile(pickle, storages, wanted)
-    plans = edited.storages
     big_endian = wanted.original.big_endian
     computed = any(isinstance(each, (Cast, Compute, Dequantize, FuseNorm)) for each in wanted.edits)
     if computed and big_endian:
         raise RefusedError("The values are big-endian, so they cannot be used in computations; convert the file first.")
-    if any(plan.new for plan in plans) and big_endian:
+    if big_endian and any(plan.new for plan in edited.storages):
         raise RefusedError("New storages would not have the byte order of the others in this archive.")
     new = encode(pickle) + data[pickle.end :]
     crc = zlib.crc32(new) if record.crc else 0  # where none was computed, none is: a lone one would mean nothing
-    moved = _moved(source, directory, (record.name, new, crc), storages) if edited.untouched else None
+    moved = _moved(source, directory, (record.name, new, crc), storages) if edited.plans is None else None
     if moved is not None:
         return Recipe(source.file, moved)
     head = Item(record.name, len(new), crc, (Literal(new),))
     old_keys = {storage.key for storage in storages}
-    items, alignment = _items(source, directory, head, plans, old_keys)
+    items, alignment = _items(source, directory, head, edited.storages, old_keys)
     return Recipe(source.file, bridged(lay_out(items, alignment), source))
 
 
@@ -97,6 +110,13 @@ def require_one_reading(source: Source, directory: Directory) -> None:
 
 def proven(source: Source, record: Record) -> ReadPickle:
     """Return the bytes and the graph of ``data.pkl``, once it is proven that one gives the other."""
+    known = sound_pickle(source, record)
+    prove(known.data, known.pickle)
+    return known
+
+
+def sound_pickle(source: Source, record: Record) -> ReadPickle:
+    """Return them where all unpicklers agree on them. Raises UnprovenError for others, and RefusedError for damage."""
     name = shown(record.name)
     known = taken_pickle(source)
     if known is None:
@@ -109,7 +129,6 @@ def proven(source: Source, record: Record) -> ReadPickle:
         odd = pickle.ambiguities[0]
         reason = f"unpicklers may disagree on {name} at byte {odd.offset:,}: {odd.message}"
         raise UnprovenError(f"Lossless repair cannot be proven, because {reason}.", offset=odd.offset, member=name)
-    prove(known.data, pickle)
     return known
 
 
@@ -173,8 +192,33 @@ def _moved(
 ) -> tuple[Segment, ...] | None:
     """Return the whole copy where everything after the pickle can move as one block, as in nearly every archive.
 
-    None where records may have to change their order, or be rewritten.
+    None where records may have to change their order, or be rewritten. While a fork looks, the pickle is decoded that
+    the output is to have: when it is read back, that is done.
     """
+
+    def laid_out() -> list[bytes | tuple[int, int]] | None:
+        segments = _laid_out(source, directory, head, storages)
+        return None if segments is None else list(map(_plain, segments))
+
+    with alongside(laid_out, len(storages)) as told:
+        if told.forked:
+            decode_ahead(head[1])
+    found = told()
+    return (
+        None if found is None else tuple([Literal(each) if isinstance(each, bytes) else Copy(*each) for each in found])
+    )
+
+
+def _plain(segment: Segment) -> bytes | tuple[int, int]:
+    """Return a segment as a plain value: bytes, or a range of the original."""
+    assert not isinstance(segment, Generated)
+    return segment.data if isinstance(segment, Literal) else (segment.offset, segment.length)
+
+
+def _laid_out(
+    source: Source, directory: Directory, head: tuple[str, bytes, int], storages: Sequence[Storage]
+) -> tuple[Segment, ...] | None:
+    """Return the same, record by record."""
     records, alignment = directory.records, _alignment(source, directory)
     folder, names = f"{directory.prefix}/data/", [record.name for record in records]
     wanted = [f"{folder}{each.key}" for each in storages]

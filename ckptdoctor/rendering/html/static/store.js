@@ -14,3 +14,5 @@ for (const input of document.querySelectorAll("input[data-filters]")) {
     output.textContent = wanted ? `${shown.toLocaleString("en-US")} of ${rows.length.toLocaleString("en-US")}` : "";
   });
 }
+
+visit();

@@ -124,6 +124,31 @@ def hundred_gb_safetensors(folder: Path) -> Path:
     return path
 
 
+def hundred_gb_shards(folder: Path) -> Path:
+    """A folder of 20 sparse safetensors files of 5 GB each, and their index."""
+    path = folder / "hundred_gb_shards"
+    shards, count, nbytes = 20, 20, 250_000_000
+    if not (path / "model.safetensors.index.json").exists():
+        path.mkdir(exist_ok=True)
+        table = {}
+        for shard in range(shards):
+            name = f"model-{shard + 1:05}-of-{shards:05}.safetensors"
+            header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+            for at in range(count):
+                key = f"layers.{shard * count + at}.weight"
+                table[key] = name
+                place = [at * nbytes, (at + 1) * nbytes]
+                header[key] = {"dtype": "F32", "shape": [nbytes // 4], "data_offsets": place}
+            text = json.dumps(header).encode()
+            text += b" " * (-len(text) % 8)
+            with open(path / name, "wb") as file:
+                file.write(struct.pack("<Q", len(text)) + text)
+                file.truncate(8 + len(text) + count * nbytes)
+        index = {"metadata": {"total_size": shards * count * nbytes}, "weight_map": table}
+        (path / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
+    return path
+
+
 def _layers() -> dict[str, object]:
     import torch
 

@@ -1,4 +1,4 @@
-"""``fix --in-place`` of sparse files of 100 GB, shorter and longer names, against ``cp`` of a dense 2 GB and torch.
+"""``fix --in-place`` of sparse files and shards of 100 GB, shorter and longer names, against ``cp`` of 2 GB and torch.
 
 ``python benchmarks/inplace.py FOLDER``: the folder needs 7 GB of real space on a file system with holes. The bytes
 are those that the system counts for the process (``/proc/PID/io``), not those that the report tells.
@@ -22,7 +22,7 @@ LONGER = "a.much.longer.prefix.than.there.is.room.for."
 
 def main(folder: Path) -> None:
     """Print seconds and bytes for each, the median of some rounds; each change is undone again."""
-    for recipe in (files.hundred_gb_pt, files.hundred_gb_safetensors):
+    for recipe in (files.hundred_gb_pt, files.hundred_gb_safetensors, files.hundred_gb_shards):
         path = files.made(folder, recipe)
         for name, options in (
             ("shorter names", ["--rename", r"layers\.=l."]),
@@ -32,7 +32,7 @@ def main(folder: Path) -> None:
             for _ in range(ROUNDS):
                 runs.append(counted(ckptdoctor("fix", str(path), "--in-place", *options)))
                 undone = counted(ckptdoctor("undo", str(path)))
-            tell(f"sparse 100 GB {path.suffix}, {name}", sorted(runs)[ROUNDS // 2])
+            tell(f"sparse 100 GB {path.suffix or 'in 20 shards'}, {name}", sorted(runs)[ROUNDS // 2])
             tell("  undo", undone)
     dense, output = files.made(folder, files.two_gb_pt), folder / "output.pt"
     tell("cp of a dense 2 GB .pt, then sync", counted(["sh", "-c", f"cp '{dense}' '{output}' && sync '{output}'"]))

@@ -1,12 +1,15 @@
 """Audits stores that are computed from their names: how fast, how much memory, how large the database.
 
-``python benchmarks/store_scale.py [RUNS]``: so many runs (500) of 20 checkpoints, on all processors. The second audit
-finds everything unchanged. Nothing is read from a disk: the figures are those of listing, examining and writing.
+``python benchmarks/store_scale.py [RUNS [PER]]``: so many runs (500) of 20 checkpoints, on all processors. The second
+audit finds everything unchanged. Nothing is read from a disk: the figures are those of listing, examining and writing.
+``python benchmarks/store_scale.py --late [RUNS]``: how much 2, 4 and 8 processes help where each request takes 50 ms,
+with so many runs (200); a small store would be examined before all of the processes have started.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import sqlite3
 import subprocess
 import sys
@@ -21,12 +24,14 @@ sys.path.insert(0, str(ROOT))
 from tests.stores.simulated import SimulatedStore, installed, truth  # noqa: E402 - the root of the tree comes first
 
 PER = 20
-LATE = 30  # runs of a store that answers late
+LATE = 200  # runs of a store that answers late
 
 
 def main() -> None:
-    """Print a row for the first and the second audit, what it took of the store, and how more processes help."""
-    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 500
+    """Print a row for the first and the second audit, and what they took of the store; or how more processes help."""
+    late = sys.argv[1:2] == ["--late"]
+    numbers = [int(each) for each in sys.argv[1 + late :]]
+    runs, per = (*numbers, *(LATE if late else 500, PER)[len(numbers) :])[:2]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prepare = f"from pathlib import Path; from tests.stores.simulated import installed; installed(Path({name!r}))"
@@ -34,42 +39,48 @@ def main() -> None:
             [sys.executable, "-c", prepare], cwd=ROOT, check=True
         )  # with torch, which this one does not need
         os.environ |= {"PYTHONPATH": os.pathsep.join([str(ROOT), name]), "SIMULATED_STORE": name}
-        print(f"{runs * PER:,} checkpoints, {os.cpu_count()} processors")
+        print(f"{runs * per:,} checkpoints, {os.cpu_count()} processors", flush=True)
+        if late:
+            _latency(folder, f"simulated://5-{runs}-{per}")
+            return
         for which in ("first", "second"):
-            seconds, peak = _audit(f"simulated://5-{runs}-{PER}", folder / "store.db")
+            seconds, used = _audit(f"simulated://5-{runs}-{per}", folder / "store.db")
             size = (folder / "store.db").stat().st_size
+            cpu = used.ru_utime + used.ru_stime
             print(
-                f"{which:6}  {seconds:7.1f} s  {runs * PER / seconds:7,.0f}/s  {peak / 1e3:5.0f} MB  "
-                f"database {size / 1e6:.1f} MB, {size / runs / PER:,.0f} bytes each"
+                f"{which:6}  {seconds:7.1f} s  {runs * per / seconds:7,.0f}/s  {cpu:7.1f} s of processors  "
+                f"{used.ru_maxrss / 1e3:5.0f} MB  database {size / 1e6:.1f} MB, {size / runs / per:,.0f} bytes each",
+                flush=True,
             )
         with closing(sqlite3.connect(folder / "store.db")) as rows:
-            found = rows.execute("SELECT path, level IS NOT NULL, step FROM checkpoint").fetchall()
-        wrong = [path for path, valid, step in found if (bool(valid), step) != truth(path)]
-        print(f"{len(wrong):,} of {len(found):,} differ from what was planted")
-        _latency(folder)
+            found = rows.execute("SELECT path, level IS NOT NULL, step FROM checkpoint")
+            wrong = sum((bool(valid), step) != truth(path) for path, valid, step in found)
+        print(f"{wrong:,} differ from what was planted")
     _requests()
 
 
-def _audit(store: str, output: Path, *options: str) -> tuple[float, int]:
-    """Return the seconds of an audit, and the most memory of its first process in kB."""
+def _audit(store: str, output: Path, *options: str) -> tuple[float, resource.struct_rusage]:
+    """Return the seconds of an audit, and what it used: the memory of its largest process, the time of all."""
     line = [sys.executable, "-m", "ckptdoctor", "audit", store, "-o", str(output), "-q", *options]
     started = perf_counter()
     process = subprocess.Popen(line, stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
     if os.waitstatus_to_exitcode(status) not in (0, 1):
         raise SystemExit(f"audit ended with {status}")
-    return perf_counter() - started, used.ru_maxrss
+    return perf_counter() - started, used
 
 
-def _latency(folder: Path) -> None:
-    """Print how much faster more processes are where each request takes 50 ms; listing is the work of one."""
+def _latency(folder: Path, store: str) -> None:
+    """Print how much faster more processes are where each request takes 50 ms."""
     os.environ["SIMULATED_LATENCY"] = "0.05"
     alone = 0.0
-    for jobs in (1, 2, 4, 8):
-        seconds, _ = _audit(f"simulated://5-{LATE}-{PER}", folder / f"late{jobs}.db", "--jobs", str(jobs))
+    for jobs in (1, 8, 4, 2):
+        seconds, used = _audit(store, folder / f"late{jobs}.db", "--jobs", str(jobs))
         alone = alone or seconds
         print(
-            f"50 ms a request, {jobs} processes: {seconds:6.1f} s, {alone / seconds / jobs:.2f} of {jobs} times as fast"
+            f"50 ms a request, {jobs} processes: {seconds:6.1f} s, {alone / seconds / jobs:.2f} of {jobs} times as "
+            f"fast, {used.ru_utime + used.ru_stime:.1f} s of processors",
+            flush=True,
         )
     del os.environ["SIMULATED_LATENCY"]
 

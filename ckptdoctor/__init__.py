@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from ckptdoctor.loading.load import load
     from ckptdoctor.pruning.prune import Pruned
     from ckptdoctor.runs.latest import Latest
+    from ckptdoctor.sealing.parity.folders import FolderRebuildReport
     from ckptdoctor.sealing.parity.rebuild import RebuildReport
     from ckptdoctor.sealing.seal import SealReport
     from ckptdoctor.sealing.verify import VerifyReport
@@ -93,6 +94,7 @@ _MODULES = {
     "loading": ("load",),
     "pruning.prune": ("Pruned",),
     "runs.latest": ("Latest",),
+    "sealing.parity.folders": ("FolderRebuildReport",),
     "sealing.parity.rebuild": ("RebuildReport",),
     "sealing.seal": ("SealReport",),
     "sealing.verify": ("VerifyReport",),
@@ -113,6 +115,7 @@ __all__ = [
     "FileReport",
     "Finding",
     "FolderGraftReport",
+    "FolderRebuildReport",
     "GraftReport",
     "HostileError",
     "Latest",

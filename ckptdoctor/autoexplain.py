@@ -127,8 +127,9 @@ def _explained(error: Exception) -> list[str]:
     chosen = fitting or files
     path = chosen[0] if len(chosen) == 1 else explained.file if not chosen else None
     confirmation, report = told.get(path, (None, None)) if path is not None else (None, None)
-    fixes = way_to_the_model(raw, report) if report is not None else ()
-    return brief(replace(explained, file=path, verdict=confirmation), report, _width(), _LINES, fixes)
+    whole = way_to_the_model(explained, raw, report, _models(error)) if report is not None else None
+    explained = replace(explained, file=path, verdict=confirmation, repair=whole)
+    return brief(explained, report, _width(), _LINES)
 
 
 def _there(path: str | None) -> list[str]:
@@ -205,6 +206,58 @@ def _paths(value: object) -> Iterator[str]:
             yield name
     elif kind.__module__ == "argparse" and kind.__name__ == "Namespace":
         yield from (each for each in list(vars(value).values()) if type(each) is str)
+
+
+# ---- the keys of modules that the failing calls have: where a file cannot be read, no error says which are expected
+
+
+_MODULES = 100_000  # parts of a module that are looked at
+
+
+def _models(error: BaseException) -> dict[str, tuple[str, ...]]:
+    """Return the keys of modules by the names of variables, those of the innermost frames first.
+
+    Nothing is called on them, and nothing of theirs runs. Those that may have other keys than their parameters,
+    buffers and parts say, because they were told to, are left out.
+    """
+    torch = sys.modules.get("torch.nn.modules.module")
+    kind = getattr(torch, "Module", None)
+    found: dict[str, tuple[str, ...]] = {}
+    for frame in reversed([*_frames(error)]) if isinstance(kind, type) else ():
+        for name, value in () if _is_loader(frame) else list(frame.f_locals.items()):
+            if kind in type(value).__mro__ and name not in found:
+                keys = _keys(value)
+                if keys:
+                    found[name] = keys
+    return found
+
+
+def _keys(module: Any) -> tuple[str, ...]:
+    """Return the keys of the state dict of a module of torch; () where they cannot be known."""
+    found: list[str] = []
+    waiting = [("", module)]
+    for prefix, each in waiting:
+        fields = object.__getattribute__(each, "__dict__")
+        hooks = any(fields.get(name) for name in ("_state_dict_hooks", "_load_state_dict_pre_hooks"))
+        if hooks or len(waiting) > _MODULES or any(_own(type(each), name) for name in _OVERRIDDEN):
+            return ()
+        kept = fields.get("_non_persistent_buffers_set", ())
+        held = [fields.get(name) for name in ("_parameters", "_buffers", "_modules")]
+        if not all(isinstance(values, dict) for values in held):
+            return ()
+        *own, parts = [list(dict.items(values)) for values in held if isinstance(values, dict)]
+        found += [prefix + name for values in own for name, value in values if value is not None and name not in kept]
+        waiting += [(f"{prefix}{name}.", part) for name, part in parts if part is not None]
+    return tuple(found)
+
+
+_OVERRIDDEN = ("state_dict", "load_state_dict", "_load_from_state_dict", "_save_to_state_dict", "get_extra_state")
+
+
+def _own(kind: type, name: str) -> bool:
+    """Return whether a class has a method instead of that of torch.nn, whose batch norms only read older versions."""
+    owner = next((each for each in kind.__mro__ if name in each.__dict__), None)
+    return owner is not None and not owner.__module__.startswith("torch.nn.modules.")
 
 
 def _is_named_like_one(path: str) -> bool:

@@ -153,6 +153,11 @@ class Pair:
         return plain[0] != plain[1] or (not plain[0] and _steps(one) != _steps(other))
 
     @property
+    def changed(self) -> bool:
+        """Whether its values are known to be others. Another shape, dtype or device has a word of its own."""
+        return self.values is not None and self.values.verdict in (Verdict.CHANGED, Verdict.OTHER_BYTES)
+
+    @property
     def settled(self) -> bool:
         """Whether its values are known to be the same, as far as dtypes and tolerances allow."""
         good = (Verdict.EQUAL, Verdict.ROUNDED, Verdict.CLOSE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -80,6 +81,25 @@ def test_one_command_leads_from_a_lightning_checkpoint_to_a_loaded_model(tmp_pat
     assert CliRunner().invoke(cli, command.split()[1:]).exit_code == 0
     torch.nn.Linear(3, 2).load_state_dict(torch.load("x.fixed.ckpt"))
     assert "fit after" not in explained(tmp_path, code.replace("x.ckpt", "more.ckpt"))  # a key would be left over
+
+
+def test_one_command_leads_past_what_torch_refuses_and_wrappers_to_a_loaded_model(tmp_path, monkeypatch):
+    """The first error names no keys: the model is in the program. One that the file fits already is left alone."""
+    weights = torch.nn.Linear(3, 2).state_dict()
+    held = {"args": argparse.Namespace(lr=0.1)}
+    torch.save(
+        held | {"model": {f"_orig_mod.module.{key}": value for key, value in weights.items()}}, tmp_path / "x.pt"
+    )
+    torch.save(held | {"model": weights}, tmp_path / "fits.pt")
+    code = "import torch\nnet = torch.nn.Linear(3, 2)\nnet.load_state_dict(torch.load('x.pt')['model'])\n"
+    *_, fits, todo = explained(tmp_path, code).splitlines()
+    assert fits == "  without their prefixes, all 2 keys fit net in your program"
+    command = todo.split(":   ")[1]
+    assert command == "ckptdoctor fix x.pt --select P201 --strip-module"
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(cli, command.split()[1:]).exit_code == 0
+    torch.nn.Linear(3, 2).load_state_dict(torch.load("x.fixed.pt")["model"])
+    assert explained(tmp_path, code.replace("x.pt", "fits.pt")).endswith("ckptdoctor fix fits.pt --select P201\n")
 
 
 @pytest.mark.parametrize(

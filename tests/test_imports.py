@@ -43,6 +43,7 @@ HEAVY = {
     "huggingface_hub": {"remote"},
     "zstandard": {"formats"},
     "ray": {"stores"},
+    "pyarrow": {"stores"},
     "textual": {"tui"},
     "rich": {"trainer", "cli", "tui"},
 }
@@ -326,6 +327,8 @@ BEHIND_DOORS = {
     # what rules are made of, given what no reader gives: a note of each kind, a comparison of nothing
     "rules/test_framework.py": {"match.comparison"},
     "rules/test_notes.py": {"values.damage"},
+    # how often folders are grouped, which no command shows
+    "stores/test_recall.py": {"runs.grouping"},
     # plain functions of names, shapes and sizes, asked for hundreds of them or for how their work grows
     "checkpoint/test_changed_trees.py": {"checkpoint.changed_trees"},
     "checkpoint/test_cached_by_identity.py": {"checkpoint.cached_by_identity"},

@@ -13,8 +13,8 @@ from math import inf, isfinite, sqrt
 import numpy as np
 
 from ckptdoctor.against.elements import Elements
-from ckptdoctor.casting.arrays import Array, widened
-from ckptdoctor.casting.cast import cast_array
+from ckptdoctor.casting.arrays import HALVES, Array, widened
+from ckptdoctor.casting.cast import cast_array, unlike_halves
 from ckptdoctor.checkpoint.dtypes import BY_NAME, cast_loses_values
 from ckptdoctor.noun import noun
 from ckptdoctor.values.ggml_blocks import REACH, dequantized
@@ -68,6 +68,7 @@ class Meter:
         self._first: int | None = None
         self._sum = self._largest = self._apart = self._squares = 0.0
         self._sized = self._product = self._export_squares = 0.0  # of those whose sizes are compared
+        self._square = 0.0  # of those that were measured last
         self._steps = 0.0  # distances in levels, squared
         self._worst = 0.0  # the same of the worst block, for each of its elements
         self._zero, self._source_zero = True, True
@@ -91,30 +92,45 @@ class Meter:
             return
         if self._export.packed:
             numbers, made = self._numbers(given), dequantized(held, self._export.packed)[0].reshape(-1)
-            apart = self._measure(numbers, made)
-            self._apart += float(np.dot(apart, apart))
-            self._unlike(numbers != made, at)
+            self._measure(numbers, made)
+            self._size(numbers, made)
+            self._unlike(np.flatnonzero(numbers != made), at)
             return
         numbers, dtype = self._numbers(given), self._source.dtype
+        wide = None if self._exact else (self._wide(numbers, dtype), widened(held, self._export.dtype))
+        finite = wide is not None and self._measure(*wide)
         wrong: Array | None = None
         left = []
         for way in self._ways:
-            if way and _unequal(self._cast(numbers[:_FEW], dtype, way), held[:_FEW], self._export.dtype).any():
+            if way and _unequal(self._cast(numbers[:_FEW], dtype, way), held[:_FEW], self._export.dtype).size:
                 continue
-            unequal = _unequal(self._cast(numbers, dtype, way), held, self._export.dtype)
-            if not unequal.any():
+            unequal = self._uncast(numbers, held, way, wide if finite else None)
+            if not unequal.size:
                 left.append(way)
             elif wrong is None:
                 wrong = unequal
         self._ways = left
         if not left:
             if wrong is None:  # what is here had no way left from what came before
-                wrong = _unequal(self._cast(numbers, dtype, ""), held, self._export.dtype)
+                wrong = self._uncast(numbers, held, "", wide if finite else None)
             self._unlike(wrong, at)
-        if not self._exact or self._ways != [""]:
-            given, wide = self._wide(numbers, dtype), widened(held, self._export.dtype)
-            apart = self._measure(given, wide, sizes=not self._ways)
-            self._apart += float(np.dot(apart, apart))
+        if wide is None and self._ways != [""]:
+            wide = self._wide(numbers, dtype), widened(held, self._export.dtype)
+            self._measure(*wide)
+        if wide is not None and not self._ways:
+            self._size(*wide)
+        elif wide is not None:
+            self._zero = False
+
+    def _uncast(self, numbers: Array, held: Array, way: str, finite: tuple[Array, Array] | None) -> Array:
+        """Return where the export does not hold what these numbers give, if they were rounded to ``way`` before.
+
+        ``finite`` are both as they were measured, where all of them are.
+        """
+        if not way and finite is not None and self._export.dtype in HALVES:
+            given, wide = finite
+            return unlike_halves(given.astype(np.float32, copy=False), held, wide, self._export.dtype)
+        return _unequal(self._cast(numbers, self._source.dtype, way), held, self._export.dtype)
 
     def _numbers(self, given: Array) -> Array:
         if self._source.packed and given.dtype == np.uint8:
@@ -134,39 +150,45 @@ class Meter:
             numbers, dtype = cast_array(numbers, dtype, way), way
         return cast_array(numbers, dtype, self._export.dtype)
 
-    def _unlike(self, unequal: Array, at: int) -> None:
-        count = int(np.count_nonzero(unequal))
-        if count and self._first is None:
-            self._first = at + int(np.argmax(unequal))
-        self._differing += count
+    def _unlike(self, places: Array, at: int) -> None:
+        if places.size and self._first is None:
+            self._first = at + int(places[0])
+        self._differing += places.size
 
-    def _measure(self, given: Array, held: Array, sizes: bool = True) -> Array:
-        """Return the distances, and add them up; their squares are added by who asks.
+    def _measure(self, given: Array, held: Array) -> bool:
+        """Add up the distances, and return whether all numbers are finite.
 
-        What is not finite on either side counts as infinite where the two are not alike. Without ``sizes``, what tells
-        whether one is a multiple of the other is left out.
+        What is not finite on either side counts as infinite where the two are not alike.
         """
+        apart, finite = self._distances(given, held)
+        self._apart += float(np.dot(apart, apart))
+        return finite
+
+    def _distances(self, given: Array, held: Array) -> tuple[Array, bool]:
+        """Return the distances; all but their squares are added up."""
         wide = held.astype(given.dtype, copy=False)
         apart = wide - given
         np.abs(apart, out=apart)
         largest = float(apart.max(initial=0))
-        if not isfinite(largest):
+        finite = isfinite(largest)
+        if not finite:
             apart = np.where((wide == given) | (np.isnan(wide) & np.isnan(given)), 0, apart)
             largest = float(np.nan_to_num(apart, nan=inf, posinf=inf).max(initial=0))
         self._largest = max(self._largest, largest)
         self._sum += float(np.add.reduce(apart))  # in pairs, so that float32 is exact enough
-        square = float(np.dot(given, given))
-        self._squares += square
-        if not sizes:
-            self._zero = False
-            return apart
-        self._sized += square
+        self._square = float(np.dot(given, given))
+        self._squares += self._square
+        return apart, finite
+
+    def _size(self, given: Array, held: Array) -> None:
+        """Add up what tells whether one is a multiple of the other, of what was measured last."""
+        wide = held.astype(given.dtype, copy=False)
+        self._sized += self._square
         self._product += float(np.dot(given, wide))
         square = float(np.dot(wide, wide))
         self._export_squares += square
         self._zero = self._zero and square == 0
         self._source_zero = self._source_zero and not given.any()
-        return apart
 
     # ---- quantised
 
@@ -174,7 +196,8 @@ class Meter:
         made, steps = dequantized(held, self._export.packed)
         self._elements += made.size
         wide = self._wide(self._numbers(given), self._source.dtype).astype(np.float32, copy=False)
-        apart = self._measure(wide, made.reshape(-1))
+        apart, _ = self._distances(wide, made.reshape(-1))
+        self._size(wide, made.reshape(-1))
         steps = steps + np.float32(max(1.0, REACH[self._export.packed]) * _HALF_STEP_OF_SCALES)
         groups = apart.reshape(steps.size, -1)
         of_groups = np.einsum("ij,ij->i", groups, groups).reshape(steps.shape)
@@ -262,8 +285,8 @@ def _bits(values: Array) -> Array:
 
 
 def _unequal(one: Array, other: Array, dtype: str) -> Array:
-    """Return which bits are not the same; two NaNs count as the same."""
+    """Return where the bits are not the same; two NaNs count as the same."""
     made: Array = _bits(np.ascontiguousarray(one)) != _bits(np.ascontiguousarray(other))
     if BY_NAME[dtype].kind == "float" and made.any():
         made &= ~(np.isnan(widened(one, dtype)) & np.isnan(widened(other, dtype)))
-    return made
+    return np.flatnonzero(made)

@@ -17,6 +17,7 @@ from ckptdoctor.values.files import Files
 from ckptdoctor.values.ggml_blocks import LEVELS, dequantized
 from ckptdoctor.writing.recipe import Copy
 
+_BOX = 1 << 21  # numbers of a matrix that are kept, of which columns are asked for one after another
 _SKIPPED = 1 << 20  # bytes that are passed over at once
 _NUMBERS = frozenset({"float", "int", "uint", "bool"})
 
@@ -99,12 +100,15 @@ class Reader:
         self.what = what
         self._files = files
         self._room = bytearray()
+        # what was read of a matrix: rows, the first column, one past the last, and the numbers
+        self._boxed: tuple[tuple[int, int], int, int, Array] | None = None
         self._feed: Feed | None = None
         self._at = 0  # bytes that the feed has given
 
     def stored(self, first: int, count: int) -> Array:
         """Return so many elements: as ``casting.arrays`` holds them, or the bytes of their blocks."""
         what = self.what
+        self._boxed = None  # it may be in the same room
         begin, length = first // what.unit * what.unit_bytes, count // what.unit * what.unit_bytes
         if len(self._room) < length:
             self._room = bytearray(length)
@@ -119,7 +123,19 @@ class Reader:
         return dequantized(made, self.what.packed)[0].reshape(-1) if self.what.packed else made
 
     def box(self, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
-        """Return a part of a matrix, unpacked: rows and columns from the first up to before the second."""
+        """Return a part of a matrix, unpacked: rows and columns from the first up to before the second.
+
+        Columns behind it are read as well: mostly they are asked for next, and few rows are read at once so.
+        """
+        assert self.what.matrix is not None
+        first, last = columns
+        if self._boxed is None or self._boxed[0] != rows or first < self._boxed[1] or last > self._boxed[2]:
+            most = max(last, min(self.what.matrix[1], first + _BOX // max(1, rows[1] - rows[0])))
+            self._boxed = None  # the room that it was in is needed
+            self._boxed = rows, first, most, self._box(rows, (first, most))
+        return self._boxed[3][:, first - self._boxed[1] : last - self._boxed[1]]
+
+    def _box(self, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
         assert self.what.matrix is not None
         width = self.what.matrix[1]
         high = rows[1] - rows[0]

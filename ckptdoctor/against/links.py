@@ -9,7 +9,7 @@ import numpy as np
 from ckptdoctor.against.compare import Meter
 from ckptdoctor.against.elements import Elements, Reader
 from ckptdoctor.casting.arrays import Array
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 
 # the order of elements in an export, as that of the source has become
 AS_IS, TRANSPOSED = "", "transposed"
@@ -18,8 +18,10 @@ PAIRED, HALVED = "rotary pairs", "rotary halves"
 
 _CHUNK = 1 << 17  # elements that are compared at once: all of it stays in the cache of a core
 _PART = 1 << 24  # elements of a link that one thread is given
+_SQUARE = 64  # rows and columns of what is looked at of a transposed one, each of which is read by itself
 _SAMPLE = 1 << 14  # elements of each place that is looked at before all is compared
-_BOX = 1 << 19  # elements of a transposed part
+_LANE = 4  # columns of a matrix that are turned as one value: half the time
+_FEWEST = 16  # columns of one that are turned at once
 
 
 @noun
@@ -58,7 +60,7 @@ def whole(source: Elements, export: Elements, order: str = AS_IS, head: int = 0,
 def runs(link: Link, export: Elements, source: Elements) -> Iterator[tuple[int, int]]:
     """Yield the parts of a link that are compared at once: its elements, or for transposed ones rows of the export."""
     if link.order == TRANSPOSED:
-        step = max(1, _BOX // max(1, link.box[1]))
+        step = max(_FEWEST, _CHUNK // max(1, link.box[1]) // _LANE * _LANE)
         total = link.box[0]
     else:
         step, total = _step(link, export, source), link.count
@@ -115,7 +117,7 @@ def _reordered(values: Array, link: Link, row: int) -> Array:
 def _hear_box(meter: Meter, link: Link, run: tuple[int, int], source: Reader, export: Reader) -> None:
     first, last = run
     (source_row, source_column), (export_row, export_column) = link.source_at, link.export_at
-    given = source.box((source_row, source_row + link.box[1]), (source_column + first, source_column + last)).T
+    given = turned(source.box((source_row, source_row + link.box[1]), (source_column + first, source_column + last)))
     at = (export_row + first) * export.what.shape[-1] + export_column
     columns = (export_column, export_column + link.box[1])
     if export.what.packed:
@@ -124,24 +126,52 @@ def _hear_box(meter: Meter, link: Link, run: tuple[int, int], source: Reader, ex
         held = export.stored((export_row + first) * width, (last - first) * width)
     else:
         held = np.ascontiguousarray(export.box((export_row + first, export_row + last), columns)).reshape(-1)
-    meter.hear(np.ascontiguousarray(given).reshape(-1), held, at)
+    meter.hear(given.reshape(-1), held, at)
+
+
+def turned(matrix: Array) -> Array:
+    """Return a matrix with its rows as columns, one after another in memory."""
+    rows, columns = matrix.shape
+    if columns % _LANE:
+        return np.ascontiguousarray(matrix.T)
+    lanes = np.ascontiguousarray(matrix).view(f"V{_LANE * matrix.itemsize}")
+    apart = np.ascontiguousarray(lanes.T).view(matrix.dtype).reshape(-1, rows, _LANE)
+    return np.ascontiguousarray(apart.swapaxes(1, 2)).reshape(columns, rows)
 
 
 def sampled(link: Link, source: Reader, export: Reader) -> bool:
     """Return whether the beginning, the middle and the end of a link are what they should be."""
-    for run in dict.fromkeys(_places(link, export.what, source.what)):
+    for part, run in dict.fromkeys(_places(link, export.what, source.what)):
         meter = Meter(source.what, export.what, link.shifted)
-        hear(meter, link, run, source, export)
+        hear(meter, part, run, source, export)
         if not meter.outcome().how:
             return False
     return True
 
 
-def _places(link: Link, export: Elements, source: Elements) -> Iterator[tuple[int, int]]:
+def _places(link: Link, export: Elements, source: Elements) -> Iterator[tuple[Link, tuple[int, int]]]:
+    if link.order == TRANSPOSED and not export.packed:
+        for part in _squares(link):
+            yield part, (0, part.box[0])
+        return
     if link.order == TRANSPOSED:
         block, total, size = 1, link.box[0], max(1, _SAMPLE // max(1, link.box[1]))
     else:
         block = max(export.unit, source.unit, link.head * row_size(source) if link.head else 1)
         total, size = link.count, max(1, _SAMPLE // block) * block
     for begin in (0, total // 2 // block * block, max(0, total - size) // block * block):
-        yield begin, min(begin + size, total)
+        yield link, (begin, min(begin + size, total))
+
+
+def _squares(link: Link) -> Iterator[Link]:
+    """Yield small parts of a transposed link: its first corner, its middle and its last corner."""
+    high, wide = [min(size, _SQUARE) for size in link.box]
+    for share in (0, 1, 2):
+        row, column = (link.box[0] - high) * share // 2, (link.box[1] - wide) * share // 2
+        yield replace(
+            link,
+            count=high * wide,
+            source_at=(link.source_at[0] + column, link.source_at[1] + row),
+            export_at=(link.export_at[0] + row, link.export_at[1] + column),
+            box=(high, wide),
+        )

@@ -220,7 +220,8 @@ class Explained(Explanation):
 def explain(error: str | BaseException, path: Path | None = None) -> Explained:
     """Return what an error means: its text, a traceback, a whole log, or the exception itself.
 
-    ``path`` is the checkpoint that it is about, with which the explanation is compared. ``hits`` are the causes, the
+    ``path`` is the checkpoint that it is about, with which the explanation is compared; ``repair`` has the options of
+    the one repair that makes it load, where several are needed. ``hits`` are the causes, the
     root first; none where nothing in the text is known.
 
     >>> import ckptdoctor
@@ -230,12 +231,12 @@ def explain(error: str | BaseException, path: Path | None = None) -> Explained:
     """
     from traceback import format_exception
 
-    from ckptdoctor.examine.explained import verdict
+    from ckptdoctor.examine.explained import judged
     from ckptdoctor.explaining.explanation import explain
 
     if isinstance(error, BaseException):
         error = "".join(format_exception(type(error), error, error.__traceback__))
     found = explain(error, optional(path))
     if path is not None and found.hits:
-        found = replace(found, verdict=verdict(found, error, os.fspath(path))[0])
+        found = judged(found, error, os.fspath(path))
     return Explained(*[getattr(found, name) for name in Explanation.__match_args__])

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ckptdoctor.api.arguments import Listener, Path, from_python, told
+from ckptdoctor.noun import replace
 from ckptdoctor.runs.latest import Latest
 
 if TYPE_CHECKING:  # a search for the latest needs no database
@@ -22,7 +23,7 @@ def latest(
     """Return the newest valid checkpoint of a run, or None where there is none, as before the first save.
 
     It can be used as its path: ``os.fspath`` and ``str`` give it. ``step``, ``levels`` and ``passed_over`` say more.
-    ``resumable`` asks for what a training needs to resume, ``verified`` reads every byte.
+    ``resumable`` asks for what training needs to resume, ``verified`` reads every byte.
     Raises UnreadableError where the run cannot be listed, UsageError where the folder holds several runs.
 
     >>> import ckptdoctor
@@ -45,6 +46,7 @@ def audit(
     from_inventory: bool = False,
     limit_rate: str | float | None = None,
     merge: bool = False,
+    export: str | None = None,
     engine: str = "local",
     jobs: int | None = None,
     progress: Listener | None = None,
@@ -56,7 +58,8 @@ def audit(
     ``shard=(3, 8)`` examines the third of eight parts. With ``merge=True``, ``stores`` are databases that are put
     together, and with ``from_inventory=True`` manifests that an object store wrote. Raises UnreadableError where a
     store cannot be listed, or ``output`` is another file. ``limit_rate`` is how much is read a second, at most:
-    "500MB/s".
+    "500MB/s". ``export="parquet"`` (or "parquet=FOLDER") also writes the tables as Parquet; without ``stores``, those
+    of a database that is there. Raises MissingPackageError where pyarrow is not installed.
 
     >>> import ckptdoctor, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -64,16 +67,22 @@ def audit(
     1
     """
     from ckptdoctor.converting.request import size_of
-    from ckptdoctor.stores.audit import AuditRequest, audit
+    from ckptdoctor.stores.audit import Audited, AuditRequest, audit
     from ckptdoctor.stores.audit import merge as put_together
+    from ckptdoctor.stores.parquet import export as written
+    from ckptdoctor.stores.parquet import folder_of
 
+    database = os.fspath(output)
+    folder = folder_of(export, database) if export is not None else ""
     rate = size_of(limit_rate.removesuffix("/s"), "--limit-rate") if isinstance(limit_rate, str) else limit_rate or 0
     several = (stores,) if isinstance(stores, (str, os.PathLike)) else stores
     names = tuple([os.fspath(each) for each in several])
     with told(progress):
-        if merge:
-            return put_together(names, os.fspath(output))
-        return audit(AuditRequest(names, os.fspath(output), engine, jobs, shard, deep or "", from_inventory, rate))
+        if not names and folder:
+            return Audited(database, (), 0, 0, 0, 0, 0, (), 0, 0.0, exported=written(database, folder))
+        request = AuditRequest(names, database, engine, jobs, shard, deep or "", from_inventory, rate)
+        found = put_together(names, database) if merge else audit(request)
+        return replace(found, exported=written(database, folder)) if folder and not found.interrupted else found
 
 
 @from_python

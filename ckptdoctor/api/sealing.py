@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, overload
 from ckptdoctor.against.request import Request
 from ckptdoctor.api.arguments import Listener, Path, Words, from_python, optional, several, told
 from ckptdoctor.errors import UsageError
+from ckptdoctor.sealing.parity.folders import FolderRebuildReport
 from ckptdoctor.sealing.parity.rebuild import RebuildReport
 from ckptdoctor.sealing.seal import SealReport
 from ckptdoctor.sealing.verify import VerifyReport
@@ -55,11 +56,13 @@ def rebuild(
     diff: bool = False,
     force: bool = False,
     progress: Listener | None = None,
-) -> RebuildReport:
+) -> RebuildReport | FolderRebuildReport:
     """Make lost blocks of a file again from its parity (None: ``PATH.parity``), into a new file.
 
     ``output`` None is next to it (``name.rebuilt.ext``); it has the SHA-256 that was sealed before it gets its name.
     ``RebuildReport.losses`` says what is lost; ``changes`` is False where that is nothing. ``diff`` writes nothing.
+    Of a folder all damaged files are rebuilt, into a new one (None: ``FOLDER.rebuilt``), or with ``force`` in the
+    folder itself: ``FolderRebuildReport.files`` says what became of each, ``left`` which stay damaged.
     Raises UsageError, UnreadableError, DamagedError for a parity file that is not intact, RefusedError where more is
     lost than it can rebuild, MissingPackageError or WriteError; then nothing has changed.
 
@@ -73,10 +76,10 @@ def rebuild(
     ...     len(rebuilt.losses.lost), rebuilt.digest == sealed.seal.files[0].digest
     (1, True)
     """
-    from ckptdoctor.sealing.parity.rebuild import rebuild
+    from ckptdoctor.sealing.parity.folders import rebuild_any
 
     with told(progress):
-        return rebuild(os.fspath(path), optional(parity), optional(output), force=force, dry=diff)
+        return rebuild_any(os.fspath(path), optional(parity), optional(output), force=force, dry=diff)
 
 
 @overload

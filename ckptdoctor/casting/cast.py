@@ -85,6 +85,27 @@ def _float16(single: Array) -> Array:
     return made
 
 
+_HALF_STEPS = {"float16": 1 << 12, "bfloat16": 1 << 15}  # half of the distance of two neighbours, in float32's
+
+
+def unlike_halves(single: Array, held: Array, wide: Array, dtype: str) -> Array:
+    """Return where ``held``, finite numbers of 16 bits, are not what ``single``, finite as well, gives in their dtype.
+
+    ``wide`` are the same as ``held`` in float32, whose bits are in the order of the numbers. What is less than half of
+    the distance of two neighbours away from one of them, counted in such bits, is rounded to it; all the more where the
+    distances are larger, as those of the smallest float16 are. Only the rest has to be rounded: ties, and the smallest.
+    """
+    apart = single.view(np.int32) - wide.view(np.int32)
+    np.abs(apart, out=apart)
+    places: Array = np.flatnonzero(apart.view(np.uint32) >= _HALF_STEPS[dtype])
+    if places.size > single.size // 8:
+        return np.flatnonzero(cast_array(single, "float32", dtype) != held)
+    few = single[places]
+    made = few.astype(np.float16).view(np.uint16) if dtype == "float16" else _upper_halves(few)
+    left: Array = places[made != held[places]]
+    return left
+
+
 def _set_nans(single: Array, made: Array, source: str, target: str) -> None:
     """NaNs keep their sign and the upper bits of their payload, and are quiet."""
     if not np.isnan(single.max(initial=0)):

@@ -32,11 +32,11 @@ _BLOCK = 1 << 20
 
 
 class Told(Generic[Answer]):
-    """The answer, when it is asked for. ``beside``: it is worked out in a fork, so that there is time meanwhile."""
+    """The answer, when it is asked for. ``forked``: it is worked out in a fork, so that there is time meanwhile."""
 
-    def __init__(self, ask: Callable[[], Answer], beside: bool) -> None:
+    def __init__(self, ask: Callable[[], Answer], forked: bool) -> None:
         self._ask = ask
-        self.beside = beside
+        self.forked = forked
 
     def __call__(self) -> Answer:
         """Return it; wait for it where it is not there yet."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 from _thread import allocate_lock
 from collections.abc import Iterable, Mapping
 from time import monotonic, sleep
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
 from weakref import WeakSet
 
 from ckptdoctor.checkpoint.checkpoint import FileIdentity
@@ -295,3 +296,23 @@ class Overlay(FolderSource):
     def open(self, name: str) -> Source:
         """Return the file of this name, or what stands for it."""
         return self._opened(self._files[name]) if name in self._files else super().open(name)
+
+
+class AsFile(io.RawIOBase):
+    """A source from its beginning to its end, for libraries that want a file."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._at = 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read the next bytes, as many as there is room for."""
+        view = memoryview(buffer).cast("B")
+        length = min(len(view), self._source.size - self._at)
+        view[:length] = self._source.read(self._at, length)
+        self._at += length
+        return length

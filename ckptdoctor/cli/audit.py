@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from ckptdoctor.cli.command import Choice, Command
-from ckptdoctor.cli.console import emit, only_problems, paint, print_error
+from ckptdoctor.cli.console import emit, narrate, only_problems, paint, print_error
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import as_json, color, files, quiet
 from ckptdoctor.cli.progress import drawn
+from ckptdoctor.errors import UsageError
+from ckptdoctor.noun import replace
+
+if TYPE_CHECKING:
+    from ckptdoctor.stores.parquet import Exported
 
 _EXAMPLES = (
     ("Every checkpoint below a folder, into store.db", "ckptdoctor audit run"),
@@ -42,7 +49,7 @@ _BAD = ("broken", "error", "warning", "weightless", "unfinished")
 
 
 @click.command("audit", cls=_AuditCommand, examples=_EXAMPLES)
-@click.argument("stores", nargs=-1, required=True, metavar="STORE...", shell_complete=files)
+@click.argument("stores", nargs=-1, metavar="STORE...", shell_complete=files)
 @click.option(
     "-o", "--output", metavar="DB", default="store.db", show_default=True, shell_complete=files, help="The database."
 )
@@ -54,12 +61,21 @@ _BAD = ("broken", "error", "warning", "weightless", "unfinished")
 )
 @click.option("--shard", metavar="K/N", callback=_part, help="Examine the K-th of N parts, for jobs of an array.")
 @click.option(
-    "--from-inventory", is_flag=True, help="STORE... are manifests of S3 or MinIO: their buckets are not listed."
+    "--from-inventory",
+    is_flag=True,
+    help="STORE... are inventory manifests of S3 or MinIO; their buckets are not listed.",
 )
-@click.option("--limit-rate", metavar="RATE", help="Read at most so much, such as 500MB/s, by all processes together.")
-@click.option("--merge", is_flag=True, help="STORE... are databases: put what they hold into one.")
+@click.option(
+    "--limit-rate", metavar="RATE", help="Read no faster than this, such as 500MB/s, in all processes together."
+)
+@click.option("--merge", is_flag=True, help="STORE... are databases: merge them into one.")
+@click.option(
+    "--export",
+    metavar="parquet[=FOLDER]",
+    help="Also write the tables as Parquet, one file each; without STORE, those of an existing database.",
+)
 @click.option("--engine", metavar="NAME", default="local", show_default=True, help="Where checkpoints are examined.")
-@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes.  [default: one for each processor]")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes.  [default: one per processor]")
 @as_json
 @quiet
 @color
@@ -71,17 +87,19 @@ def command(
     from_inventory: bool,
     limit_rate: str | None,
     merge: bool,
+    export: str | None,
     engine: str,
     jobs: int | None,
     style: str,
     color: str,
 ) -> ExitStatus:
-    """Examine every checkpoint of a store, into a database.
+    """Examine every checkpoint of a store, and keep the results in a database.
 
     STORE is a folder with any number of runs below it, or an address such as s3://bucket/runs. Each checkpoint gets
     what check finds in its headers, its step, how far it is valid, and what it takes on disk. The database is SQLite.
 
     The same command again examines only what has changed. Ctrl-C, or a crash, loses nothing that was examined before.
+    For pandas, DuckDB or Spark, --export parquet writes the tables once more, into the folder store-parquet.
 
     Exit status: 0 nothing at warning or above, 1 findings, 2 invalid usage, or something that cannot be read.
     """
@@ -89,9 +107,16 @@ def command(
     from ckptdoctor.rendering import audit as shown
     from ckptdoctor.stores.audit import AuditRequest, audit
     from ckptdoctor.stores.audit import merge as put_together
+    from ckptdoctor.stores.parquet import folder_of
     from ckptdoctor.stores.schema import open_inventory
     from ckptdoctor.stores.summary import summary_of
 
+    if not stores and export is None:
+        raise UsageError("Name a store: a folder with runs below it, or an address such as s3://bucket/runs.")
+    folder = folder_of(export, output) if export is not None else ""
+    if not stores:
+        _export(output, folder)
+        return ExitStatus.CLEAN
     rate = size_of(limit_rate.removesuffix("/s"), "--limit-rate") if limit_rate is not None else 0
     with drawn("Interrupted: nothing was examined.", what="merging" if merge else "listing"):
         request = AuditRequest(stores, output, engine, jobs, shard, deep or "", from_inventory, rate)
@@ -99,6 +124,8 @@ def command(
     connection = open_inventory(output)
     summary = summary_of(connection)
     connection.close()
+    if folder and not audited.interrupted:
+        audited = replace(audited, exported=_export(output, folder))
     if style == "json":
         from ckptdoctor import __version__
 
@@ -111,3 +138,16 @@ def command(
     if summary.errors or audited.unlisted:
         return ExitStatus.TROUBLE
     return ExitStatus.FINDINGS if any(summary.health.get(each) for each in _BAD) else ExitStatus.CLEAN
+
+
+def _export(output: str, folder: str) -> Exported:
+    """Write the tables of the database into the folder, and say so."""
+    from ckptdoctor.rendering.numbers import size
+    from ckptdoctor.stores.parquet import export
+    from ckptdoctor.wording import plural
+
+    with drawn("Interrupted: the tables are not written; the database is as it was.", what="writing tables"):
+        made = export(output, folder)
+    tables, rows = plural(made.tables, "table"), plural(made.rows, "row")
+    narrate(f"wrote {made.folder}: {tables} with {rows}, {size(made.nbytes)}")
+    return made

@@ -16,7 +16,6 @@ from ckptdoctor.diagnose.catalogue import all_rules, look_up
 from ckptdoctor.errors import UsageError
 from ckptdoctor.explaining.explanation import Explanation, explain
 from ckptdoctor.explaining.reading import is_text, read_text
-from ckptdoctor.noun import replace
 from ckptdoctor.rendering import rule_table
 
 if TYPE_CHECKING:
@@ -64,9 +63,9 @@ def command(what: str | None, source: str | None, style: str, color: str) -> Exi
     raw = _read(source)
     explained = explain(raw, what, None if source == "-" or is_text(source) else source)
     if what is not None and explained.hits:
-        from ckptdoctor.examine.explained import verdict
+        from ckptdoctor.examine.explained import judged
 
-        explained = replace(explained, verdict=verdict(explained, raw, what)[0])
+        explained = judged(explained, raw, what)
     _show(explained, style, color, source)
     return ExitStatus.CLEAN if explained.hits else ExitStatus.FINDINGS
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -75,18 +77,18 @@ def command(
     DAMAGED are what was saved; without a checksum, both files must agree in every other tensor to count as copies of
     one save, and anything else needs --unsafe-fixes. A seal or a published hash that the result has proves it as well.
 
-    Of an address (https://, hf://, s3://) only headers and the damaged tensors are fetched. The whole file is proven by
-    the SHA-256 that its server publishes, or by a seal next to either file; without those it is reported which tensors
-    are proven by their checksums.
+    From an address (https://, hf://, s3://), only headers and the damaged tensors are fetched. The whole file is proven
+    by the SHA-256 that its server publishes, or by a seal next to either file; without those, the report names the
+    tensors that their own checksums prove.
 
-    What OTHER does not have is healed where the checksum of a tensor in a PyTorch .pt (zip) file shows which one bit
-    was flipped, and other damage would look the same in less than 1 of 10,000 cases, or a seal or a published SHA-256
-    agrees. Without --from that is all that is done; ckptdoctor salvage recovers what is intact. The output is verified
+    A tensor of a PyTorch .pt (zip) file that OTHER does not have is healed if its checksum shows which one bit was
+    flipped, and other damage would look the same in fewer than 1 of 10,000 cases, or a seal or a published SHA-256
+    agrees. Without --from, nothing else is done; ckptdoctor salvage recovers what is intact. The output is verified
     before it gets its name, and the original is never touched.
 
     If DAMAGED is a folder, OTHER is another copy of it. Each of its files is healed completely or not at all, and all
-    files together show whether the folders are copies of one save. A file that is missing or cannot be read is taken as
-    a whole where it has the sealed SHA-256, or has the tensors that the index names and the folders agree in all
+    files together show whether the folders are copies of one save. A file that is missing or cannot be read is copied
+    from OTHER if it has the sealed SHA-256, or if it has the tensors that the index names and the folders agree in all
     others. The output is a new folder with all files; -o DAMAGED --force replaces damaged files only.
 
     Exit status: 0 nothing is damaged any more, 1 something was refused or is still damaged, 2 invalid usage or an
@@ -94,8 +96,7 @@ def command(
     """
     request = GraftRequest(path, donor, output, keys, root, from_root, unsafe, force, dry)
     try:
-        carry_out = _folder_carried_out if os.path.isdir(path) else _carried_out
-        return carry_out(request, style, color)
+        return _carried_out(request, style, color)
     except KeyboardInterrupt as interrupt:
         if style == "json":
             from ckptdoctor import __version__
@@ -111,13 +112,11 @@ def command(
 
 
 def _carried_out(request: GraftRequest, style: str, color: str) -> ExitStatus:
-    """Do it; people hear what will be done before it is."""
-    from ckptdoctor.grafting.heal import grafting
-    from ckptdoctor.rendering import graft as shown
-
+    """Do it, for a file or a folder; people hear what will be done before it is."""
+    steps, shown = _of_folder() if os.path.isdir(request.path) else _of_file()
     with drawn(NOTHING_WRITTEN) as bar:
 
-        def hear(event: Progress | GraftReport) -> None:
+        def hear(event: Progress | GraftReport | FolderGraftReport) -> None:
             if isinstance(event, Progress):
                 bar.hear(event)
                 return
@@ -125,43 +124,30 @@ def _carried_out(request: GraftRequest, style: str, color: str) -> ExitStatus:
             if style != "json":
                 succeed(shown.planned(event, paint(color), width()))
 
-        report = follow(grafting(request), hear)
+        report = follow(steps(request), hear)
     if style == "json":
         from ckptdoctor import __version__
 
         emit(shown.as_json(report, __version__))
-    elif report.stays_damaged:
-        emit(shown.outcome(report, paint(color), width()))
     else:
-        succeed(shown.outcome(report, paint(color), width()))
+        (emit if report.stays_damaged else succeed)(shown.outcome(report, paint(color), width()))
     return ExitStatus.FINDINGS if report.stays_damaged else ExitStatus.CLEAN
 
 
-def _folder_carried_out(request: GraftRequest, style: str, color: str) -> ExitStatus:
-    """Do the same for a folder."""
+def _of_file() -> tuple[Callable[[GraftRequest], Any], ModuleType]:
+    """Return what grafts a file step by step, and what reports it."""
+    from ckptdoctor.grafting.heal import grafting
+    from ckptdoctor.rendering import graft
+
+    return grafting, graft
+
+
+def _of_folder() -> tuple[Callable[[GraftRequest], Any], ModuleType]:
+    """Return the same for a folder."""
     from ckptdoctor.grafting.folders import grafting_folder
-    from ckptdoctor.rendering import graft_folder as shown
+    from ckptdoctor.rendering import graft_folder
 
-    with drawn(NOTHING_WRITTEN) as bar:
-
-        def hear(event: Progress | FolderGraftReport) -> None:
-            if isinstance(event, Progress):
-                bar.hear(event)
-                return
-            bar.clear()
-            if style != "json":
-                succeed(shown.planned(event, paint(color), width()))
-
-        report = follow(grafting_folder(request), hear)
-    if style == "json":
-        from ckptdoctor import __version__
-
-        emit(shown.as_json(report, __version__))
-    elif report.left:
-        emit(shown.outcome(report, paint(color)))
-    else:
-        succeed(shown.outcome(report, paint(color)))
-    return ExitStatus.FINDINGS if report.left else ExitStatus.CLEAN
+    return grafting_folder, graft_folder
 
 
 def _refuse(request: GraftRequest, error: CkptDoctorError, style: str, color: str) -> None:

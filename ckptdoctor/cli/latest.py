@@ -11,8 +11,8 @@ from ckptdoctor.cli.options import as_json, files, quiet
 from ckptdoctor.cli.progress import drawn
 
 _EXAMPLES = (
-    ("The newest checkpoint that a training can resume from", "ckptdoctor latest run --resumable"),
-    ("The newest one of which every byte and value is good", "ckptdoctor latest run --verified"),
+    ("The newest checkpoint that training can resume from", "ckptdoctor latest run --resumable"),
+    ("The newest one with every byte and value intact", "ckptdoctor latest run --verified"),
 )
 
 
@@ -21,21 +21,25 @@ _EXAMPLES = (
 @click.option(
     "--resumable",
     is_flag=True,
-    help="It must have what a training needs to resume: optimizer, scheduler, random state, every rank.",
+    help="It must have what training needs to resume: optimizer, scheduler, random state, every rank.",
 )
-@click.option("--verified", is_flag=True, help="Read every byte of it: checksums must fit, and values be sane.")
+@click.option(
+    "--verified",
+    is_flag=True,
+    help="Read every byte: checksums must match, and no weights may be NaN, infinite, or all zero.",
+)
 @click.option("--json", "json", is_flag=True, help="The same as --format json.")
 @as_json
 @quiet
 def command(run: str, resumable: bool, verified: bool, json: bool, style: str) -> ExitStatus:
     """Print the path of the newest valid checkpoint of a run.
 
-    RUN is the folder of a training: of transformers, Lightning, accelerate, DeepSpeed, Megatron, torchtitan, ckptdoctor
-    train, or any other that numbers its files. It may be an address such as s3://bucket/runs/x.
+    RUN is the folder of a training run: of transformers, Lightning, accelerate, DeepSpeed, Megatron, torchtitan,
+    ckptdoctor train, or anything else that numbers its files. It may be an address such as s3://bucket/runs/x.
 
-    Only the path is on stdout: train.py --resume "$(ckptdoctor latest RUN --resumable)". On stderr are what was proven
-    of it, and why each newer checkpoint was passed over. What is still being written is never printed. The order is
-    that of the steps in the contents, then of the numbers in names.
+    Only the path is on stdout: train.py --resume "$(ckptdoctor latest RUN --resumable)". stderr says what was
+    proven about it, and why each newer checkpoint was passed over. One that is still being written is never printed.
+    Steps in the contents decide the order, then the numbers in names.
 
     Exit status: 0 there is one, 1 there is none, 2 invalid usage, or a folder that cannot be listed.
     """

@@ -11,7 +11,7 @@ from ckptdoctor.cli.options import as_json, files, quiet
 from ckptdoctor.cli.progress import drawn
 
 _EXAMPLES = (
-    ("See what may go if the last three of each run stay", "ckptdoctor prune store.db --keep-last 3"),
+    ("See what can go if the last three of each run stay", "ckptdoctor prune store.db --keep-last 3"),
     (
         "Move it into the trash of the store",
         "ckptdoctor prune store.db --keep-last 3 --keep-every 1000 --apply",
@@ -32,14 +32,14 @@ _EXAMPLES = (
 @click.argument("inventory", required=False, metavar="STORE.db", shell_complete=files)
 @click.option("--keep-last", "last", type=click.IntRange(1), metavar="N", help="The N newest valid ones of each run.")
 @click.option(
-    "--keep-every", "every", type=click.IntRange(1), metavar="STEPS", help="Those whose step is a multiple of it."
+    "--keep-every", "every", type=click.IntRange(1), metavar="STEPS", help="Those whose step is a multiple of this."
 )
 @click.option("--keep-best", "best", is_flag=True, help="Those with the best metric, as in val_loss=0.12.")
 @click.option(
     "--metric", metavar="NAME[:min|:max]", default="", help="The metric of --keep-best, if there are several."
 )
-@click.option("--broken", is_flag=True, help="Broken ones may go, too, once a newer one is valid.")
-@click.option("--apply", is_flag=True, help="Carry the plan out. Without it, nothing is moved.")
+@click.option("--broken", is_flag=True, help="Let broken ones go, too, once a newer one is valid.")
+@click.option("--apply", is_flag=True, help="Carry out the plan. Without it, nothing is moved.")
 @click.option(
     "--restore", "trash", metavar="TRASH", shell_complete=files, help="Move everything in a trash folder back."
 )
@@ -56,18 +56,18 @@ def command(
     trash: str | None,
     style: str,
 ) -> ExitStatus:
-    """Say which checkpoints of a store may go, and move them.
+    """List the checkpoints of a store that can go, and move them.
 
-    STORE.db is what ckptdoctor audit wrote. The plan names every checkpoint, and why it stays. Whatever you ask, of
-    each run these stay: the newest valid one, the newest that a training can resume from, what something
-    that stays needs, what a link names, and what could not be examined. Files that differ in more than the numbers of
-    their names, or hold other tensors, do not replace each other.
+    STORE.db is what ckptdoctor audit wrote. The plan names every checkpoint, and why it stays. Whatever you choose,
+    each run keeps the newest valid one, the newest that training can resume from, what any of these needs, what a link
+    names, and what could not be examined. Files that hold different tensors, or whose names differ in more than
+    numbers, do not replace each other.
 
-    With --apply, the newest ones are read whole first, whatever has changed since the audit stays, and the rest is
-    moved into .ckptdoctor-trash in the store. Nothing is deleted: that is left to you.
+    With --apply, every byte of the newest ones is read first, whatever has changed since the audit stays, and the rest
+    is moved into .ckptdoctor-trash in the store. Nothing is deleted: that is left to you.
 
-    Exit status: 0 done, 1 some of what was to go or come back stayed where it is, 2 invalid usage, or an inventory that
-    cannot be used.
+    Exit status: 0 done, 1 something that should have gone or come back stayed where it is, 2 invalid usage, or an
+    inventory that cannot be used.
     """
     from ckptdoctor.errors import UsageError
 
@@ -75,7 +75,7 @@ def command(
         raise UsageError("Name the inventory that ckptdoctor audit wrote, or a trash folder with --restore.")
     if trash is not None:
         if last or every or best or metric or broken or apply:
-            raise UsageError("--restore brings everything back: no other option goes with it.")
+            raise UsageError("--restore brings everything back, and takes no other option.")
         return _restored(trash, style)
     assert inventory is not None
     return _pruned(inventory, last or 0, every or 0, best, metric, broken, apply, style)
@@ -101,7 +101,7 @@ def _pruned(
         emit(shown.planned(made))
     if apply:
         try:
-            with drawn("Interrupted: what was moved is in the trash, whole.", what="reading what stays") as bar:
+            with drawn("Interrupted: what was moved is in the trash, complete.", what="reading what stays") as bar:
                 for each in carry_out(found, made):
                     outcomes.append(each)
                     if style != "json":

@@ -14,6 +14,7 @@ from ckptdoctor.errors import CkptDoctorError, MissingPackageError, UnreadableEr
 _EXAMPLES = (
     ("Rebuild what is lost, next to the damaged file", "ckptdoctor rebuild worn.pt"),
     ("Show what is lost, and write nothing", "ckptdoctor rebuild worn.pt --diff"),
+    ("All damaged files of a folder, where they are", "ckptdoctor rebuild worn/ -o worn/ --force"),
 )
 
 
@@ -25,7 +26,7 @@ _EXAMPLES = (
     "--output",
     metavar="OUT",
     shell_complete=files,
-    help="The file to write, or a directory.  [default: PATH.rebuilt.EXT]",
+    help="The file to write, or a directory.  [default: PATH.rebuilt.EXT, or PATH.rebuilt for a folder]",
 )
 @click.option("--diff", "dry", is_flag=True, help="Show what is lost, and write nothing.")
 @click.option("--force", is_flag=True, help="Replace an existing output, even the original itself.")
@@ -37,20 +38,23 @@ def command(
 ) -> ExitStatus:
     """Rebuild lost blocks of a sealed file from its parity.
 
-    ckptdoctor seal --parity keeps the parity. Every block of the file is compared with its checksum; what does not
-    match, or is cut off, is made again, whatever kind of file it is. The output has the SHA-256 that was sealed before
-    it gets its name, and the original is never touched. If more is lost than the parity can rebuild, nothing is
-    written.
+    ckptdoctor seal --parity writes the parity. Every block of the file is compared with its checksum, and blocks that
+    do not match or are cut off are rebuilt, whatever the file is. The output must have the sealed SHA-256 before it
+    gets its name, and the original is never touched. If more is lost than the parity can rebuild, nothing is written.
 
-    Exit status: 0 rebuilt, or nothing is lost; 1 refused; 2 invalid usage, an unreadable path, or no parity.
+    If PATH is a folder, each of its files is rebuilt completely or not at all, and a sealed one without parity is
+    compared with its SHA-256. The output is a new folder with all files; -o PATH --force replaces damaged files only.
+
+    Exit status: 0 rebuilt, or nothing is lost; 1 refused, or something is still damaged; 2 invalid usage, an unreadable
+    path, or no parity.
     """
     from ckptdoctor import __version__
     from ckptdoctor.rendering import parity as shown
-    from ckptdoctor.sealing.parity.rebuild import rebuild
+    from ckptdoctor.sealing.parity.folders import FolderRebuildReport, rebuild_any
 
     try:
         with drawn(NOTHING_WRITTEN):
-            report = rebuild(path, parity, output, force=force, dry=dry)
+            report = rebuild_any(path, parity, output, force=force, dry=dry)
     except KeyboardInterrupt as interrupt:
         if style == "json":
             emit(shown.refused_json(path, str(interrupt), __version__, "interrupted"))
@@ -62,5 +66,15 @@ def command(
             emit(shown.refused_json(path, error.message, __version__))
         complain(error.message)
         return ExitStatus.FINDINGS
+    if isinstance(report, FolderRebuildReport):
+        from ckptdoctor.rendering import parity_folder
+
+        said = (
+            parity_folder.as_json(report, __version__)
+            if style == "json"
+            else parity_folder.rebuilt(report, paint(color))
+        )
+        (emit if report.left else succeed)(said)
+        return ExitStatus.FINDINGS if report.left else ExitStatus.CLEAN
     succeed(shown.as_json(report, __version__) if style == "json" else shown.rebuilt(report, paint(color)))
     return ExitStatus.CLEAN

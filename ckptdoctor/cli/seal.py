@@ -29,7 +29,7 @@ _EXAMPLES = (
 @click.option(
     "--parity",
     metavar="PERCENT",
-    help="Also write PATH.parity, of that share of the file: ckptdoctor rebuild makes lost blocks again from it.",
+    help="Also write PATH.parity, of that share of the file, from which ckptdoctor rebuild restores lost blocks.",
 )
 @click.option("--force", is_flag=True, help="Replace an existing seal, and its parity.")
 @click.option(
@@ -49,8 +49,8 @@ def command(path: str, output: str | None, parity: str | None, force: bool, styl
     are as they were, and name the tensors that are not; they do not show that the bytes were good. A folder is sealed
     as a whole, without .git and .cache. ckptdoctor verify compares it with the seal, and so does check --deep.
 
-    With --parity, from 0.5% to 100%, a second read makes a parity file next to each file. From it ckptdoctor rebuild
-    makes blocks again that are damaged or cut off later, up to the bound that is printed. It takes the package zfec:
+    With --parity, from 0.5% to 100%, a second read makes a parity file next to each file, from which ckptdoctor rebuild
+    restores blocks that are damaged or cut off later, up to the bound that is printed. It needs the package zfec:
     pip install 'ckptdoctor[parity]'.
 
     Exit status: 0 sealed, 2 invalid usage, an unreadable path, or a seal that cannot be written.

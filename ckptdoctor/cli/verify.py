@@ -73,9 +73,9 @@ def command(
 ) -> ExitStatus:
     """Compare a checkpoint with its seal, or an export with its source.
 
-    Tensors that changed are named with the bytes that did. Files of a sealed folder that are missing or new are listed.
-    It proves that bytes are as they were sealed, and nothing else. PATH may be an address: --tensor then fetches only
-    what it reads.
+    Tensors that changed are named, with the bytes that changed. Files of a sealed folder that are missing or new are
+    listed. It proves that bytes are as they were sealed, and nothing else. PATH may be an address: --tensor then
+    fetches only what it reads.
 
     With --against, PATH is an export: every tensor of SOURCE must be found in it by its values, and every tensor of
     PATH must come from SOURCE. Both may be safetensors or PyTorch files, folders of shards, or GGUF.

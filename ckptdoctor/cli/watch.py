@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ckptdoctor.watching.watch import Ended, Watcher
 
 _EXAMPLES = (
-    ("A line for each checkpoint that a training saves from now on", "ckptdoctor watch run"),
+    ("A line for each checkpoint that a training run saves from now on", "ckptdoctor watch run"),
     ("Until step 10,000 is saved, or something is wrong", "ckptdoctor watch run --until 10000 --fail-on invalid"),
     ("Each checkpoint that is there, in a script", "ckptdoctor watch run --once --fail-on invalid"),
 )
@@ -32,28 +32,28 @@ _WAITING = "waiting for the next checkpoint"
 
 @click.command("watch", cls=Command, examples=_EXAMPLES, groups=_GROUPS)
 @click.argument("run", shell_complete=files)
-@click.option("--once", is_flag=True, help="A line for each checkpoint that is there now, and no more.")
+@click.option("--once", is_flag=True, help="Print a line for each checkpoint that is there now, then end.")
 @click.option(
     "--until",
     type=click.IntRange(min=0),
     metavar="STEP",
     help="End after a checkpoint of this step, or epoch, or later.",
 )
-@click.option("--timeout", type=float, metavar="SECONDS", help="End with status 1 after so long without a new one.")
-@click.option("--pid", type=click.IntRange(min=1), help="End when this process has ended, after a last look.")
+@click.option("--timeout", type=float, metavar="SECONDS", help="End with status 1 after this long without a new one.")
+@click.option("--pid", type=click.IntRange(min=1), help="End after a last look when this process has ended.")
 @click.option(
     "--fail-on",
     type=Choice(["invalid", "unresumable", "never"]),
     default="never",
     show_default=True,
-    help="End with status 1 at the first checkpoint that is invalid, or that a training cannot resume from.",
+    help="End with status 1 at the first checkpoint that is invalid, or that training cannot resume from.",
 )
 @click.option("--headers-only", is_flag=True, help="Read no values: neither checksums, nor NaN, nor distances.")
 @click.option(
     "--interval",
     type=float,
     metavar="SECONDS",
-    help="Seconds between two looks.  [default: 2, for an address 30]",
+    help="Seconds between looks.  [default: 2, or 30 for an address]",
 )
 @as_json
 @quiet
@@ -72,14 +72,15 @@ def command(
 ) -> ExitStatus:
     """Print a line for each new checkpoint of a run when it is complete.
 
-    RUN is a folder as latest takes it; it may be one that a training has yet to make. Each line has the step, the size,
-    the time and the distance of the weights since the checkpoint before, and what was proven: every byte is read.
-    Checkpoints that are there at the beginning have no line, except with --once.
+    RUN is the folder of a run, as for latest; it need not exist yet. Each line has the step, the size, the time and the
+    distance of the weights since the checkpoint before, and what was proven: every byte is read. Checkpoints that are
+    already there have no line, except with --once.
 
-    Nothing is printed of what is still being written: names, the file that the library writes last, and headers say so,
-    and sizes and times of the files must be the same in two looks. What stays cut off for a minute is invalid.
+    Nothing is printed about a checkpoint that is still being written: its names, the file that the library writes last,
+    and its headers show that, and sizes and times must be the same in two looks. One that stays cut off for a minute is
+    invalid.
 
-    Exit status: 0 it ended as asked, 1 because of --fail-on or --timeout, or before --until, 2 invalid usage or a
+    Exit status: 0 ended as requested, 1 because of --fail-on or --timeout, or before --until, 2 invalid usage or a
     folder that cannot be listed, 130 Ctrl-C.
     """
     from ckptdoctor.rendering import watch as shown

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.findings import Severity
 from ckptdoctor.noun import field, noun
+
+# reads every byte of a checkpoint, as ``examine.deep.read_everything`` does
+Reader = Callable[..., Any]
 
 # the fields of Settings that say where a reference comes from, as people see them on the command line
 SOURCES = ("like", "model", "config", "error")
@@ -22,6 +28,7 @@ class Settings:
     by "/"). ``fail_on`` is the lowest severity that makes the exit status 1; None: findings never do. ``unpack`` says
     whether what is packed is unpacked where headers would do: for who reads values of the same checkpoint afterwards.
     ``pictures`` says whether values are measured for pictures of them, and not for rules alone: ``events.Measured``.
+    ``reader`` reads every byte instead of the examination, for who has read them already.
     """
 
     selection: Selection = field(default_factory=Selection)
@@ -34,3 +41,4 @@ class Settings:
     fail_on: Severity | None = Severity.WARNING
     unpack: bool = True
     pictures: bool = False
+    reader: Reader | None = None

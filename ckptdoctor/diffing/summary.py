@@ -51,7 +51,8 @@ def _weights(found: Difference, weights: Sequence[Pair]) -> str:
     if reshaped:
         where = _where([pair.name for pair in reshaped])
         turned = " (perhaps transposed)" if all(pair.perhaps_transposed for pair in reshaped) else ""
-        text = f"{plural(len(reshaped), 'tensor')} in {where} {_has(len(reshaped))} a different shape{turned}"
+        many = plural(len(reshaped), _noun(found, weights))
+        text = f"{many} in {where} {_has(len(reshaped))} a different shape{turned}"
         return f"{text}, the rest {'has ' + listed(ways) if ways else 'fits'}; {unread}"
     if ways:
         return f"the same tensors, but {listed(ways)}; {unread}"
@@ -61,15 +62,14 @@ def _weights(found: Difference, weights: Sequence[Pair]) -> str:
 def _told(found: Difference, weights: Sequence[Pair]) -> str:
     """Return the same where the values are known."""
     apart = [pair for pair in weights if not pair.settled or (pair.reshaped and not pair.transposed)]
-    unknown = [pair for pair in apart if pair.values is None or pair.values.verdict is Verdict.NOT_COMPARED]
-    unknown = [pair for pair in unknown if not pair.reshaped]
+    known = [pair for pair in apart if pair.reshaped or not _is_unknown(pair)]
+    unknown = len(apart) - len(known)
     ways = _ways(found, weights)
     if not apart:
         return _same(weights, ways)
     if unknown:
-        text = f"{len(unknown):,} of {plural(len(weights), 'tensor')} could not be compared"
-        changed = len(apart) - len(unknown)
-        return f"{text}, {changed:,} changed" if changed else text
+        text = f"{unknown:,} of {plural(len(weights), _noun(found, weights))} could not be compared"
+        return f"{text}, {_counted(found, weights, known)}" if known else text
     tail = f"; {listed(ways)} as well" if ways else ""
     return f"{_shape_of_change(found, weights, apart)}{tail}"
 
@@ -93,16 +93,41 @@ def _shape_of_change(found: Difference, weights: Sequence[Pair], changed: Sequen
             return f"identical except for the head ({listed(_modules(names))})"
         if all(name.rpartition(".")[2] in _STATISTICS for name in names):
             return f"identical except for running statistics and counters ({plural(len(names), 'tensor')})"
+    if _reshaped(changed):
+        return f"{_counted(found, weights, changed)} (in {_where(names)}); {rest}"
     low = _low_rank(found, names)
     if low:
         return low if len(changed) == len(weights) else f"{low}; {rest}"
     if len(changed) == len(weights):
-        every = f"all {len(weights):,} tensors" if len(weights) > 1 else names[0]
+        every = f"all {plural(len(weights), _noun(found, weights))}" if len(weights) > 1 else names[0]
         return f"{every} changed{_how_far(changed)}"
     whole = _whole({pair.name for pair in weights}, set(names))
     if whole is not None and len(whole) <= _NAMED:
         return f"all of {listed(whole)} changed; {rest}"
-    return f"{len(changed):,} of {len(weights):,} tensors changed (in {_where(names)}); {rest}"
+    return f"{_counted(found, weights, changed)} (in {_where(names)}); {rest}"
+
+
+def _noun(found: Difference, weights: Sequence[Pair]) -> str:
+    """Return what is counted: where an optimizer's tensors are in both as well, they are told behind the weights."""
+    return "tensor" if len(weights) == len(found.pairs) else "weight tensor"
+
+
+def _is_unknown(pair: Pair) -> bool:
+    return pair.values is None or pair.values.verdict is Verdict.NOT_COMPARED
+
+
+def _reshaped(pairs: Sequence[Pair]) -> list[Pair]:
+    return [pair for pair in pairs if pair.reshaped and not pair.transposed]
+
+
+def _counted(found: Difference, weights: Sequence[Pair], apart: Sequence[Pair]) -> str:
+    """Return how many changed and how many have a different shape, which are not called changed, as in the groups."""
+    reshaped = len(_reshaped(apart))
+    changed, every = len(apart) - reshaped, plural(len(weights), _noun(found, weights))
+    shapes = f"{_has(reshaped)} a different shape"
+    if not changed:
+        return f"{reshaped:,} of {every} {shapes}"
+    return f"{changed:,} of {every} changed" + (f" and {reshaped:,} {shapes}" if reshaped else "")
 
 
 def _is_of_the_head(name: str) -> bool:

@@ -189,3 +189,8 @@ class FolderGraftReport:
     def left(self) -> tuple[Shard, ...]:
         """The files that stay damaged, or missing."""
         return tuple([each for each in self.shards if each.state is ShardState.STAYS])
+
+    @property
+    def stays_damaged(self) -> bool:
+        """Whether some file does."""
+        return bool(self.left)

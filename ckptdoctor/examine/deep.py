@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, get_args
@@ -68,18 +68,21 @@ def _readers(rules: Iterable[Rule]) -> list[Rule]:
 
 
 @noun
-class _Asked:
+class Asked:
     """What is asked of values: as ``examine_values`` has it."""
 
     only_finite: bool
     sums: bool
 
 
-def _asked(readers: Sequence[Rule], pictures: bool) -> _Asked:
-    """Return what these rules ask; those of other packages may ask for anything."""
+def asked_of(rules: Iterable[Rule], pictures: bool = False) -> Asked | None:
+    """Return what these rules ask, None if none asks for values; those of other packages may ask for anything."""
+    readers = _readers(rules)
+    if not readers:
+        return None
     strange = any(rule.address is None for rule in readers)
     few = all(rule.code in _ONLY_FINITE for rule in readers)
-    return _Asked(only_finite=few and not pictures, sums=pictures or strange)
+    return Asked(only_finite=few and not pictures, sums=pictures or strange)
 
 
 def read_everything(
@@ -90,13 +93,13 @@ def read_everything(
     Values come first: their bytes show damage as they pass by, and integrity reads the rest.
     Raises TruncatedError when the file shrinks meanwhile.
     """
-    readers = _readers(rules)
-    if not readers:
+    asked = asked_of(rules, pictures)
+    if asked is None:
         return (yield from integrity_of(checkpoint, source)), WorkDone()
     from ckptdoctor.values.storage_checks import StorageChecks
 
     checks = StorageChecks()
-    values = yield from _values_of(checkpoint, source, _asked(readers, pictures), checks)
+    values = yield from _values_of(checkpoint, source, asked, checks)
     assert values.progress is not None
     values.progress = replace(values.progress, what="values")
     sound = checks.sound(checkpoint, source) if values.complete else {}
@@ -106,7 +109,7 @@ def read_everything(
 
 
 def _values_of(
-    checkpoint: Checkpoint, source: Source, asked: _Asked, checks: StorageChecks
+    checkpoint: Checkpoint, source: Source, asked: Asked, checks: StorageChecks
 ) -> Generator[Progress, None, WorkDone[Values]]:
     from ckptdoctor.values.distinct import bytes_to_read
 
@@ -175,7 +178,7 @@ def passed_by(
 ) -> Generator[Progress, None, WorkDone[Passed]]:
     """Read a compressed file to its end, once: its values in the order of the file, and what its headers say."""
 
-    readers = _readers(rules)
+    asked = asked_of(rules, pictures)
 
     def read(work: Work) -> Passed:
         heard = Overheard(checkpoint, front)
@@ -187,11 +190,10 @@ def passed_by(
 
         passage = front.passage(hear)
         values = None
-        if readers:
+        if asked is not None:
             from ckptdoctor.values.examine import examine_values
 
             in_order = replace(checkpoint, tensors=tuple(sorted(checkpoint.tensors, key=_place)))
-            asked = _asked(readers, pictures)
             values = examine_values(
                 in_order, passage, work.again(), only_finite=asked.only_finite, sums=asked.sums, threads=1
             )

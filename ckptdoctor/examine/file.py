@@ -16,7 +16,7 @@ from ckptdoctor.diagnose.findings import apply_rules, attainable, compared, conc
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.diagnose.settings import SOURCES, Settings
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, UsageError
-from ckptdoctor.examine.printable import keeping, printable, towards
+from ckptdoctor.examine.printable import keeping, printable, restoring, towards
 from ckptdoctor.examine.targets import read_reference
 from ckptdoctor.findings import Coverage, FileReport, Finding, Severity, Skipped
 from ckptdoctor.noun import replace
@@ -142,6 +142,8 @@ class _Examination:
     def _say_what_works(self) -> None:
         """Leave out of the findings what would be refused because of the others."""
         self.findings = printable(self.findings, self.checkpoint)
+        if self.error is None and not self.interrupted:
+            self.findings = restoring(self.findings, self.path, deep=self.settings.deep)
         self._keep_weights()
         if self.reference is not None and self.coverage is not None and not self.interrupted and self.error is None:
             checkpoint = self.checkpoint
@@ -289,7 +291,8 @@ class _Examination:
                 integrity = self.passed.integrity_of(checkpoint, source)
                 values = self.passed.values_of(checkpoint, source)
             else:
-                integrity, values = yield from read_everything(checkpoint, source, rules, self.settings.pictures)
+                read = self.settings.reader or read_everything
+                integrity, values = yield from read(checkpoint, source, rules, self.settings.pictures)
         except DamagedError as error:  # the file has changed since its headers were read
             self.error = error.message
             return

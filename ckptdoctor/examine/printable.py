@@ -6,8 +6,10 @@ weights is not brought to its target by a rename.
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterable
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, show_path
@@ -20,6 +22,7 @@ from ckptdoctor.examine.paths import STANDARD_INPUT
 from ckptdoctor.findings import Coverage, Finding, Severity
 from ckptdoctor.noun import replace
 from ckptdoctor.remote import addresses
+from ckptdoctor.sealing.manifest import entries_of, seal_beside
 
 if TYPE_CHECKING:
     from ckptdoctor.match.comparison import Comparison
@@ -27,6 +30,12 @@ if TYPE_CHECKING:
 _DAMAGE = "F"  # the family of rules about files that are not what was written
 _IN_DOUBT = ("P213",)  # readers disagree on what the pickle holds, so that nothing can be proven of it
 _LAYOUT = ("M971", "M978")  # of no account in a file of which values are missing
+# bytes that were there are lost, or others
+_LOST = frozenset(
+    {"F004", "F005", "F006", "F007", "F008", "F009", "F010", "F011", "F012", "F014", "F015", "C110", "C111", "X801"}
+)
+_UNLIKE_SEAL = "F012"
+_READ = 4 << 20  # bytes of parity, of which the file is read: with 1 % it has a hundred times as many
 _TRAINED = ("L906",)  # its repair leaves out what was trained: it can be asked for, and is no advice
 _AUTO = "--auto"
 _TRY = "That alone does not make the file fit. To see what would, or that nothing does:"
@@ -45,6 +54,76 @@ def printable(findings: Iterable[Finding], checkpoint: Checkpoint | None) -> lis
     if checkpoint is None or not checkpoint.tensors:
         found = [_without_values(each) for each in found]
     return found
+
+
+def restoring(findings: Iterable[Finding], path: str, *, deep: bool) -> list[Finding]:
+    """Return the findings of damage with the command that rebuilds the file from its parity, where there is some.
+
+    With a seal alone they name the command that says what changed. Whether there is parity enough is asked where
+    everything is read anyway, or that is little.
+    """
+    found = list(findings)
+    if addresses.is_address(path) or not any(each.code in _LOST for each in found):
+        return found
+    parity = _of_parity(path, deep)
+    if parity is _Parity.SEALED_SO:
+        return found
+    return [_restored(each, parity, path) if each.code in _LOST else each for each in found]
+
+
+class _Parity(Enum):
+    """What is known of the parity of a damaged file or folder."""
+
+    NONE = 0  # there is none, or not enough
+    SEALED_SO = 1  # nothing changed since it was made
+    PERHAPS = 2  # whether it is enough was not asked: that takes reading everything
+    ENOUGH = 3
+
+
+def _restored(finding: Finding, parity: _Parity, path: str) -> Finding:
+    """Return a finding of damage with what restores the file, or says what is damaged."""
+    if parity is _Parity.NONE:
+        command = _verifying(path)
+        if not command or "ckptdoctor verify" in finding.advice:
+            return finding
+        return replace(finding, advice=f"{finding.advice} {command} shows what changed since it was sealed.")
+    from ckptdoctor.sealing.parity.code import needed
+
+    rebuild, install = "ckptdoctor rebuild FILE", f" {needed()}".rstrip()
+    if parity is _Parity.PERHAPS:
+        advice = f"Its parity may rebuild what is lost.{install} Otherwise: {finding.advice}"
+        return replace(finding, advice=advice, commands=(rebuild, *finding.commands))
+    why = (
+        "If it was changed on purpose, seal it again. Otherwise rebuild" if finding.code == _UNLIKE_SEAL else "Rebuild"
+    )
+    return replace(finding, advice=f"{why} what is lost from its parity.{install}", commands=(rebuild,))
+
+
+def _of_parity(path: str, deep: bool) -> _Parity:
+    from ckptdoctor.sealing.parity.folders import parity_in, rebuild_any
+
+    sizes = [os.path.getsize(each) for each in parity_in(path)]
+    if not sizes:
+        return _Parity.NONE
+    if not deep and sum(sizes) > _READ:
+        return _Parity.PERHAPS
+    try:
+        return _Parity.SEALED_SO if rebuild_any(path, dry=True).output is None else _Parity.ENOUGH
+    except CkptDoctorError:  # too much is lost, or it is the parity of another file: verify says so
+        return _Parity.NONE
+
+
+def _verifying(path: str) -> str:
+    """Return the command that compares a file or folder with its seal; "" without one."""
+    if os.path.isdir(path):
+        return "ckptdoctor verify FILE" if os.path.isfile(seal_beside(path)) else ""
+    where = next((each[0] for each in entries_of(path)), "")
+    if not where:
+        return ""
+    if os.path.realpath(where) == os.path.realpath(seal_beside(path)):
+        return "ckptdoctor verify FILE"
+    folder = os.path.dirname(where)
+    return f"ckptdoctor verify {shlex.quote(folder if os.path.isabs(path) else os.path.relpath(folder))}"
 
 
 def keeping(

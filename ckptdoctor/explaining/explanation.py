@@ -21,11 +21,22 @@ class Confirmation:
 
 
 @noun
+class OneRepair:
+    """The options of one repair after which a file is known to load, and a sentence, without a full stop, that says so.
+
+    Several of its steps alone would each lead to another error.
+    """
+
+    options: tuple[str, ...]
+    says: str
+
+
+@noun
 class Explanation:
     """The causes, the root first, of a text of so many lines. ``file`` is the checkpoint that it is about, if known.
 
     ``given`` says that the person named the file, not the text. ``verdict`` is about the root. ``source`` is the file
-    that the text was read from, if it was one.
+    that the text was read from, if it was one. ``repair`` does all that the file needs, where that is known.
     """
 
     hits: tuple[Hit, ...]
@@ -35,6 +46,7 @@ class Explanation:
     given: bool = False
     verdict: Confirmation | None = None
     source: str | None = None
+    repair: OneRepair | None = None
 
 
 def explain(raw: str, file: str | None = None, source: str | None = None) -> Explanation:

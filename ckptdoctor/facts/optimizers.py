@@ -1,4 +1,4 @@
-"""Reads what a training left next to the weights: optimizers with what they keep of each parameter, counters, scalers.
+"""Reads what training left next to the weights: optimizers with what they keep of each parameter, counters, scalers.
 
 Optimizers are as ``Optimizer.state_dict()`` left them.
 """

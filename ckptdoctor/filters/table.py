@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from itertools import accumulate
 from math import prod
 from typing import Any, TypeVar, Union
 
@@ -43,6 +44,8 @@ class Table:
         self.kind_names: list[tuple[str, str]] = []
         self._steps: dict[int, list[Any]] = {0: []}
         self.twins = _twins(tensors, self._fill())
+        self._elements_before = [0, *accumulate(self.elements)]
+        self._nbytes_before = [0, *accumulate(self.nbytes)]
         self._repeated = sorted([row for rows in self.twins for row in rows[1:]])
         self._first_twin = {row: rows[0] for rows in self.twins for row in rows}
 
@@ -118,8 +121,8 @@ class Table:
 
     def figures(self, rows: Rows) -> Figures:
         """Return the number of tensors, elements and bytes of these rows."""
-        elements = sum(_taken(self.elements, rows))
-        nbytes = sum(_taken(self.nbytes, rows))
+        elements = _total(self.elements, self._elements_before, rows)
+        nbytes = _total(self.nbytes, self._nbytes_before, rows)
         for row in self._counted_twice(rows):
             elements -= self.elements[row]
             nbytes -= self.nbytes[row]
@@ -172,6 +175,13 @@ class _Once(dict[K, V]):
 
 def _taken(column: Sequence[V], rows: Rows) -> Sequence[V]:
     return column[rows.start : rows.stop] if isinstance(rows, range) else [column[row] for row in rows]
+
+
+def _total(column: Sequence[int], before: Sequence[int], rows: Rows) -> int:
+    """Return the sum of a column over rows; ``before`` has that of all rows before each."""
+    if isinstance(rows, range):
+        return before[rows.stop] - before[rows.start] if rows else 0
+    return sum([column[row] for row in rows])
 
 
 def _name(path: KeyPath) -> str:

@@ -145,7 +145,7 @@ def open_copy(stack: ExitStack, address: str) -> tuple[FetchedSource, Container]
     if container.format in formats.PACKED:
         name = shown(address)
         raise UsageError(
-            f"{name} is a {format_name(container.format)}, of which no part can be fetched. "
+            f"{name} is a {format_name(container.format)}, which cannot be fetched in parts. "
             f"Download it: {command(name)}"
         )
     return source, container

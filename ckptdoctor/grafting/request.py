@@ -33,7 +33,7 @@ class GraftRequest:
         if self.donor is None:
             named = "--key" if self.keys else "--from-root" if self.from_root is not None else ""
             if named:
-                raise UsageError(f"{named} needs the other copy that it speaks of: name that with --from.")
+                raise UsageError(f"{named} is about the other copy: name that with --from.")
             return
         same = os.path.realpath(self.path) == os.path.realpath(self.donor)
         if same and (self.from_root is None or self.root == self.from_root):

@@ -23,7 +23,7 @@ class CheckCheckpoints(Callback):  # type: ignore[misc, unused-ignore]  # Any wh
 
     Whoever saves it: ModelCheckpoint, or a call of ``trainer.save_checkpoint`` during the fit. It raises nothing into
     the training, except with ``fail_on``: "invalid" raises DamagedError for a checkpoint that is broken or has NaN,
-    "unresumable" also for one that a training cannot resume from. Every byte is read, and that of the checkpoint
+    "unresumable" also for one that training cannot resume from. Every byte is read, and that of the checkpoint
     before; with ``headers_only`` only headers are. ``tell`` takes the line in place of stderr.
     """
 

@@ -1,4 +1,4 @@
-"""Judges the checkpoints that a training has just saved, with a line for each; the training goes on in any case."""
+"""Judges the checkpoints that a training run has just saved, with a line for each; the training goes on in any case."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class CheckCheckpoints(TrainerCallback):  # type: ignore[misc, unused-ignore]  #
     """Checks each checkpoint on rank 0 when it has been saved, and prints one line, as ``ckptdoctor watch`` does.
 
     It raises nothing into the training, except with ``fail_on``: "invalid" raises DamagedError for a checkpoint that is
-    broken or has NaN, "unresumable" also for one that a training cannot resume from. Every byte is read, and that of
+    broken or has NaN, "unresumable" also for one that training cannot resume from. Every byte is read, and that of
     the checkpoint before; with ``headers_only`` only headers are. ``tell`` takes the line in place of stderr, such as
     ``logger.info``.
     """

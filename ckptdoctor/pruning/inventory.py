@@ -96,7 +96,7 @@ def _complete(rows: sqlite3.Connection, inventory: str) -> tuple[str, ...]:
     shards: dict[str, set[str]] = {}
     for (names, shard), row in last.items():
         if row["state"] != "complete":
-            raise RefusedError(f"The audit of {', '.join(json.loads(names))} in {inventory} did not end. {again}")
+            raise RefusedError(f"The audit of {', '.join(json.loads(names))} in {inventory} did not finish. {again}")
         unlisted = json.loads(row["unlisted"])
         if unlisted:
             raise RefusedError(f"The audit could not list {unlisted[0][0]}: {unlisted[0][1]} {again}")

@@ -1,7 +1,7 @@
 """Decides for each checkpoint of a store whether it stays, and says why. Nothing is read here, and nothing moved.
 
 Checkpoints that differ in the numbers of their names alone, and hold the same tensors, are a group: of each the newest
-valid one stays, and the newest that a training can resume from, whatever was asked. So ``generator_10.pt`` does not
+valid one stays, and the newest that training can resume from, whatever was asked. So ``generator_10.pt`` does not
 replace ``discriminator_9.pt``, nor weights a full checkpoint. What nobody examined stays, and so does what something
 that stays needs. Where nothing says which of a group is newer, all of it stays.
 """
@@ -108,7 +108,7 @@ def plan(store: Iterable[Held], policy: Policy, pins: Sequence[Pin] = ()) -> Pla
     if policy.last < 0 or policy.every < 0:
         raise UsageError("--keep-last and --keep-every take a number of at least 1.")
     if not (policy.last or policy.every or policy.best):
-        raise UsageError("Say what is to stay: --keep-last N, --keep-every STEPS, --keep-best, or several of them.")
+        raise UsageError("Choose what to keep: --keep-last N, --keep-every STEPS, --keep-best, or several of them.")
     series: dict[tuple[str, str], list[Held]] = {}
     for each in store:
         series.setdefault((each.run, each.series), []).append(each)
@@ -177,7 +177,7 @@ def _among(held: Held, valid: Sequence[Held], policy: Policy, place: Callable[[H
         yield f"one of the last {count(policy.last)}"
     can_resume = [place(each) for each in valid if each.resumable]
     if held.resumable and can_resume[-1] <= place(held) < newest:
-        yield "the newest that a training can resume from"
+        yield "the newest that training can resume from"
     if policy.every and held.step is None:
         yield "it has no step that --keep-every could count"
     elif policy.every and held.step is not None and held.step % policy.every == 0:
@@ -226,17 +226,19 @@ def _best(series: Iterable[Sequence[Held]], policy: Policy) -> tuple[str, int]:
     there = sorted(modes)
     name, _, mode = policy.metric.partition(":")
     if not there:
-        raise UsageError("No checkpoint has a metric, as in the name val_loss=0.12: leave out --keep-best.")
+        raise UsageError("No checkpoint has a metric, such as val_loss=0.12 in its name. Leave out --keep-best.")
     if not name and len(there) > 1:
         raise UsageError(f"Checkpoints have several metrics: {listed(there, _MOST_NAMED)}. Choose one with --metric.")
     name = name or there[0]
     if name not in there:
         raise UsageError(f"No checkpoint has the metric {name}. There are: {listed(there, _MOST_NAMED)}.")
     if mode not in ("", "min", "max"):
-        raise UsageError(f"--metric {policy.metric}: behind the colon is min or max.")
+        raise UsageError(f"--metric {policy.metric}: end it with :min or :max.")
     known = modes[name] - {""}
     if not mode and len(known) != 1:
-        raise UsageError(f"Nothing says whether less or more of {name} is better: --metric {name}:min or {name}:max.")
+        raise UsageError(
+            f"Nothing shows whether a lower or a higher {name} is better: add --metric {name}:min or {name}:max."
+        )
     return name, -1 if (mode or known.pop()) == "min" else 1
 
 

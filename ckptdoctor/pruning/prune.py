@@ -45,7 +45,9 @@ def carry_out(found: Holdings, made: Plan) -> Iterator[Outcome]:
     """Move what may go, and yield what became of each. Raises RefusedError for stores elsewhere, and WriteError."""
     elsewhere = next((each.path for each in made.going if is_address(each.path)), None)
     if elsewhere is not None:
-        raise RefusedError(f"{elsewhere} is on another machine, where nothing is moved. The plan is all that there is.")
+        raise RefusedError(
+            f"{elsewhere} is on another machine, where nothing can be moved. Only the plan can be printed."
+        )
     stands, links = _Stands(made, found.inventory), _Links()
     moving = {each.path for each in made.going}
     with ExitStack() as closing:

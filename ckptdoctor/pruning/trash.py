@@ -136,9 +136,7 @@ def restored(trash: str) -> Iterator[Restored]:
                 _append(log, {"event": "restored", "path": name})
             yield Restored(path, trouble)
     except OSError as error:
-        raise WriteError(
-            f"{trash} could not be restored: {system_says(error)} Try again when that is mended."
-        ) from error
+        raise WriteError(f"{trash} could not be restored: {system_says(error)} Fix that, then try again.") from error
     finally:
         os.close(log)
 

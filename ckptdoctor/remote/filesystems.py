@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ckptdoctor.errors import CkptDoctorError, MissingFileError, UnreadableError, UsageError
+from ckptdoctor.remote.listed import file_listed, is_gone
 from ckptdoctor.remote.published import in_listing
 from ckptdoctor.wording import plural
 
@@ -53,6 +54,9 @@ class _Place:
             raise UnreadableError(f'{self._path}: ckptdoctor cannot read "{scheme}://" addresses.') from error
         return system, file
 
+    def _missing(self) -> MissingFileError:
+        return MissingFileError(f"{self._path} does not exist. Check the address.", filename=self._path)
+
     def _asked(self, ask: Callable[[], Answer]) -> Answer:
         """Return the answer, asked for again where the connection broke.
 
@@ -64,8 +68,7 @@ class _Place:
             except CkptDoctorError:
                 raise
             except FileNotFoundError as error:
-                gone = f"{self._path} does not exist. Check the address."
-                raise MissingFileError(gone, filename=self._path) from error
+                raise self._missing() from error
             except PermissionError as error:
                 raise UnreadableError(
                     f"{self._path}: access denied. Its server requires credentials, or different ones."
@@ -86,6 +89,13 @@ class FilesystemFile(_Place):
 
     def __init__(self, address: str, path: str) -> None:
         super().__init__(address, path)
+        listed = file_listed(address)
+        if listed is not None:
+            self.size = listed.size
+            self.published = tuple(in_listing({"ETag": listed.etag}))
+            return
+        if is_gone(address):
+            raise self._missing()
         info = self._first(lambda: self._system.info(self._file))
         if info.get("type") == "directory":
             raise UnreadableError(f"{path} is a folder, not a file: name one of its files{self._some_files()}.")

@@ -7,26 +7,11 @@ from typing import Any
 
 from ckptdoctor.checkpoint import FolderSource, Source
 from ckptdoctor.errors import HostileError, UnreadableError
-from ckptdoctor.noun import noun
 from ckptdoctor.remote.addresses import shown
+from ckptdoctor.remote.listed import RemoteEntry, folder_listed
 
 # a file of torch.distributed.checkpoint has a header for each tensor, and each may be a request
 _MOST_REQUESTS = 5_000
-
-
-@noun
-class RemoteEntry:
-    """A file or folder by its name and address; ``modified`` is a time in seconds, 0.0 where nobody knows it.
-
-    ``etag`` is what the store calls its bytes, "" where it has no name for them.
-    """
-
-    name: str
-    address: str
-    folder: bool
-    size: int
-    modified: float
-    etag: str = ""
 
 
 def list_folder(address: str) -> list[RemoteEntry] | None:
@@ -34,6 +19,9 @@ def list_folder(address: str) -> list[RemoteEntry] | None:
 
     Raises UnreadableError, with what to do, where it cannot be listed.
     """
+    known = folder_listed(address)
+    if known is not None:
+        return known
     path = shown(address)
     if address.partition("://")[0].lower() in ("http", "https", "hf"):
         raise UnreadableError(f"{path} cannot be listed as a folder. Download it, or name one of its files.")

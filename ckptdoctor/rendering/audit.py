@@ -59,7 +59,7 @@ def _head(audited: Audited, summary: Summary) -> Iterator[str]:
     yield f"{escape(audited.output)}: {', '.join(parts)}"
     known = [f"{count(summary.health[each])} {words}" for each, words in _HEALTH.items() if each in summary.health]
     if known:
-        yield f"  {', '.join(known)}; {count(summary.resumable)} that a training can resume from"
+        yield f"  {', '.join(known)}; {count(summary.resumable)} that training can resume from"
     if summary.disagreements:
         yield f"  {plural(summary.disagreements, 'name')} with another step than the contents"
     if not audited.stores:  # databases were put together
@@ -104,7 +104,11 @@ def _space(summary: Summary) -> Iterator[str]:
         yield "Space by owner:"
         yield from _table(summary.by_owner)
     if summary.optimizer_bytes:
-        yield f"{size(summary.optimizer_bytes)} are states that only resuming needs."
+        yield f"{size(summary.optimizer_bytes)} are only needed to resume training."
+    number, nbytes = summary.wasted
+    if nbytes:
+        have = plural(number, "checkpoint has", "checkpoints have")
+        yield f"{have} float32 weights that bfloat16 holds exactly: {size(nbytes)} less, without any loss."
 
 
 def _table(rows: tuple[Space, ...]) -> Iterator[str]:
@@ -191,6 +195,7 @@ def as_json(audited: Audited, summary: Summary, version: str) -> str:
             "blocks": summary.blocks,
             "resumable": summary.resumable,
             "optimizer_bytes": summary.optimizer_bytes,
+            "wasted": {"checkpoints": summary.wasted[0], "bytes": summary.wasted[1]},
             "health": summary.health,
             "problems": [
                 {
@@ -216,6 +221,7 @@ def as_json(audited: Audited, summary: Summary, version: str) -> str:
                 for each in summary.unchanged
             ],
             "disagreements": summary.disagreements,
+            "exported": None if audited.exported is None else audited.exported.folder,
         }
     )
 

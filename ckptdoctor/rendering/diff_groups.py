@@ -63,7 +63,7 @@ def groups(found: Difference, every: bool = False) -> list[DiffGroup]:
 def rows(found: Difference, every: bool = False) -> list[DiffRow]:
     """Return modules with changed tensors, as deep as there is room; with ``every`` each changed tensor."""
     measured = [pair for pair in found.pairs if pair.values is not None and pair.values.numbers is not None]
-    changed = [pair for pair in measured if pair.values is not None and pair.values.verdict is Verdict.CHANGED]
+    changed = [pair for pair in measured if pair.changed]
     if not changed:
         return []
     if every:
@@ -72,11 +72,11 @@ def rows(found: Difference, every: bool = False) -> list[DiffRow]:
     depth = 1
     while len({_module(name, depth + 1) for name in apart}) <= _ROWS and depth < max(map(_depth, apart)):
         depth += 1
-    counts = _tally(totals, depth)
+    counts, changes = _tally(totals, depth), _tally([pair.name for pair in found.pairs if pair.changed], depth)
     sums: dict[str, list[Numbers]] = {}
     for pair in changed:
         sums.setdefault(_module(pair.name, depth), []).append(_numbers(pair))
-    made = [DiffRow(name, len(each), counts[name], sum(each, Numbers())) for name, each in sums.items()]
+    made = [DiffRow(name, changes[name], counts[name], sum(each, Numbers())) for name, each in sums.items()]
     return sorted(made, key=lambda row: -_far(row.numbers))[:_ROWS] if len(made) > _ROWS else made
 
 

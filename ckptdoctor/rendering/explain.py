@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-from ckptdoctor.edits import Fix, Safety
+from ckptdoctor.edits import Safety
 from ckptdoctor.explaining.explanation import Explanation, rule_name
 from ckptdoctor.explaining.recognise import Hit
 from ckptdoctor.findings import FileReport, Severity
@@ -13,10 +13,9 @@ from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.json import SCHEMA, dump
 from ckptdoctor.rendering.numbers import plural
 from ckptdoctor.rendering.paint import Paint
-from ckptdoctor.rendering.shell import fix_command, quote, with_path
+from ckptdoctor.rendering.shell import fix_command, fix_with, quote, with_path
 from ckptdoctor.rendering.wrapping import abridged, wrapped
 from ckptdoctor.rules.messages import CHECK, Way
-from ckptdoctor.wording import listed
 
 _WORDS = 240  # characters of a message that are quoted
 
@@ -32,6 +31,10 @@ def _lines(explained: Explanation, documented: Collection[str], paint: Paint, wi
     root, *others = explained.hits
     yield from _hit(root, explained, documented, paint, width)
     yield from _verdict(explained, paint, width)
+    whole = _all_at_once("all at once", explained)
+    if explained.repair is not None and whole is not None:
+        yield from wrapped(escape(explained.repair.says), width, "  ", "    ")
+        yield from _ways((whole,), explained, paint, width)
     for number, other in enumerate(others):
         yield ""
         if number == 0:
@@ -43,29 +46,29 @@ def _lines(explained: Explanation, documented: Collection[str], paint: Paint, wi
         yield paint.dim(f"The {plural(explained.left_out, 'character')} in the middle of the text were not read.")
 
 
-def brief(
-    explained: Explanation, report: FileReport | None, width: int, lines: int, fixes: tuple[Fix, ...] = ()
-) -> list[str]:
+def brief(explained: Explanation, report: FileReport | None, width: int, lines: int) -> list[str]:
     """Return the first cause in at most so many lines, and below it one thing to do, which is never cut.
 
-    ``report`` is that of the file, where one was examined; ``fixes`` are those that it needs together.
+    ``report`` is that of the file, where one was examined.
     """
     root = explained.hits[0]
     rule = f"{root.code} {rule_name(root.code)} · " if root.code else ""
     told = wrapped(f"ckptdoctor: {rule}{escape(root.meaning)}", width, "", "  ")
     if explained.verdict is not None and explained.verdict.confirmed:
         told += wrapped(escape(explained.verdict.why), width, "  ", "  ")
-    if fixes and report is not None and report.coverage is not None:
-        steps = listed([escape(step.title) for step in report.coverage.steps])
-        told += wrapped(
-            f"all {plural(report.coverage.total_keys, 'key')} of the model fit after: {steps}", width, "  ", "  "
-        )
+    if explained.repair is not None:
+        told += wrapped(escape(explained.repair.says), width, "  ", "  ")
     if len(told) > lines:
         told = [*told[: lines - 1], f"  … more: ckptdoctor explain {root.code}" if root.code else "  …"]
-    todo = _to_do(root, explained, report)
-    if fixes and report is not None:
-        todo = Way("repair it", fix_command(report.path, *fixes))
+    todo = _all_at_once("repair it", explained) or _to_do(root, explained, report)
     return [*told, f"  {todo.label}:   {escape(todo.command)}"] if todo is not None else told
+
+
+def _all_at_once(label: str, explained: Explanation) -> Way | None:
+    """Return the command that does all that the file needs, where it is known."""
+    if explained.repair is None or explained.file is None:
+        return None
+    return Way(label, fix_with(explained.file, *explained.repair.options))
 
 
 def _to_do(root: Hit, explained: Explanation, report: FileReport | None) -> Way | None:
@@ -165,6 +168,7 @@ def as_json(explained: Explanation, documented: Collection[str]) -> str:
             "characters_left_out": explained.left_out,
             "file": explained.file,
             "explanations": [_hit_as_json(hit, explained, documented) for hit in explained.hits],
+            "repair": whole.command if (whole := _all_at_once("", explained)) is not None else None,
             "verdict": {"confirmed": verdict.confirmed, "why": verdict.why} if verdict is not None else None,
         }
     )

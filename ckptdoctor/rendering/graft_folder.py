@@ -31,8 +31,8 @@ def planned(report: FolderGraftReport, paint: Paint | None = None, width: int | 
     return "\n".join(_planned(report, paint or Paint(), width))
 
 
-def outcome(report: FolderGraftReport, paint: Paint | None = None) -> str:
-    """Return what was written: printed behind ``planned``."""
+def outcome(report: FolderGraftReport, paint: Paint | None = None, width: int | None = None) -> str:
+    """Return what was written: printed behind ``planned``. No line is so long that it needs the width."""
     return "\n".join(_outcome(report, paint or Paint()))
 
 

@@ -34,12 +34,12 @@ def _bound(layout: Layout) -> str:
 
 
 def verdict(parity: ParityVerdict, path: str, intact: bool, paint: Paint) -> Iterator[str]:
-    """Yield what verify has to say of the parity of a file; nothing where both are intact."""
+    """Yield what verify has to say of the parity of a file, ``next`` line included; nothing where both are intact."""
     if parity.missing:
         yield f"  parity    {escape(parity.path)} is missing"
     elif parity.damaged and intact:
         again = f"ckptdoctor seal {quote(path)} --parity {parity.percent:g}% --force"
-        yield f"  parity    {escape(parity.path)} is damaged. Make it again: {paint.accent(again)}"
+        yield f"  parity    {escape(parity.path)} is damaged. Write it again: {paint.accent(again)}"
     elif parity.trouble:
         yield f"  parity    cannot be used: {escape(parity.trouble)}"
     elif parity.lost:

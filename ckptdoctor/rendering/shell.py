@@ -11,7 +11,9 @@ from ckptdoctor.regex import regex
 from ckptdoctor.rendering.escape import escape, no_command
 
 STANDARD_INPUT = "-"
-_PATTERN = regex(r"ckptdoctor (?:(?:fix|convert|merge|salvage|graft|check|show) FILE(?: --from FILE)?|diff .* FILE)")
+_PATTERN = regex(
+    r"ckptdoctor (?:(?:fix|convert|merge|salvage|graft|rebuild|verify|check|show) FILE(?: --from FILE)?|diff .* FILE)"
+)
 _ARGUMENT = regex(r"(?<=\()FILE(?=[,)])")  # of a call in Python
 
 
@@ -51,9 +53,13 @@ def _as_argument(path: str) -> str:
 
 def fix_command(path: str, *fixes: Fix) -> str:
     """Return the command that applies these fixes to the file, or every safe one when none is named."""
+    return fix_with(path, *[option for fix in fixes for option in fix.options])
+
+
+def fix_with(path: str, *options: str) -> str:
+    """Return the command that repairs the file with these options, each once."""
     target = "FILE" if path == STANDARD_INPUT else quote(path)
-    options = dict.fromkeys(option for fix in fixes for option in fix.options)
-    return complete(" ".join(["ckptdoctor fix", target, *map(escape, options)]))
+    return complete(" ".join(["ckptdoctor fix", target, *map(escape, dict.fromkeys(options))]))
 
 
 def _ansi_c(byte: int) -> str:

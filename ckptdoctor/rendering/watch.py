@@ -21,7 +21,7 @@ _NAMED = 3
 
 
 def line(each: Watched, paint: Paint = _PLAIN, *, resumable: bool = True) -> str:
-    """Return the line of a checkpoint; without ``resumable`` not why a training could not resume from it."""
+    """Return the line of a checkpoint; without ``resumable`` not why training could not resume from it."""
     clock = datetime.fromtimestamp(each.saved).strftime("%Y-%m-%d %H:%M:%S") if each.saved else ""
     verdict = f"valid: {', '.join([f'{level.value} {level.meaning}' for level in each.levels])}"
     parts = [

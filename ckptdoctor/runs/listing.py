@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from ckptdoctor.checkpoint.missing import missing
@@ -95,10 +97,30 @@ def read_small(path: str) -> bytes:
     return data
 
 
+_known: ContextVar[dict[str, dict[str, Any] | None] | None] = ContextVar("known", default=None)
+
+
+@contextmanager
+def read_once() -> Iterator[dict[str, dict[str, Any] | None]]:
+    """Read each JSON file once meanwhile; what was read is given, by its path."""
+    known: dict[str, dict[str, Any] | None] = {}
+    before = _known.set(known)
+    try:
+        yield known
+    finally:
+        _known.reset(before)
+
+
 def read_json(path: str) -> dict[str, Any] | None:
     """Return the object in a small JSON file; None where it cannot be read, or is not one."""
+    known = _known.get()
+    if known is not None and path in known:
+        return known[path]
     try:
         found = json.loads(read_small(path))
     except (CkptDoctorError, ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+        found = None
+    said = found if isinstance(found, dict) else None
+    if known is not None:
+        known[path] = said
+    return said

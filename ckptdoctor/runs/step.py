@@ -1,4 +1,4 @@
-"""Reads how far a training was when it saved: from the contents first, then from the name.
+"""Reads how far training was when it saved: from the contents first, then from the name.
 
 A modification time is never a step. It decides only between checkpoints of which neither contents nor names say
 anything that can be compared.
@@ -93,7 +93,7 @@ def numbers_in(stem: str) -> Numbers:
 
 @noun
 class Position:
-    """How far a training was. ``total``: the step counts from the beginning of the run, not of its epoch.
+    """How far training was. ``total``: the step counts from the beginning of the run, not of its epoch.
 
     ``source`` is where it was read: the name of a value or a file, "" for the name of the checkpoint.
     """

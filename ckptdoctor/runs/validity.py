@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from functools import cache
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, Role
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.crash import one_line, wants_trace
-from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.diagnose.settings import Reader, Settings
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.examine.file import check
 from ckptdoctor.facts.optimizers import LIGHTNING, MOMENTS, as_number
@@ -44,7 +44,7 @@ class Level(str, Enum):
     """Values are sane: no NaN, no infinity, no weights that are all zero."""
 
     RESUMABLE = "V3"
-    """A training can resume: optimizer, scheduler, random state, every rank."""
+    """Training can resume: optimizer, scheduler, random state, every rank."""
 
     @property
     def meaning(self) -> str:
@@ -227,8 +227,11 @@ class Deep:
     findings: tuple[Finding, ...] = ()
 
 
-def read_deeply(found: Examined) -> Deep:
-    """Read every byte of an examined candidate, for checksums and for values."""
+def read_deeply(found: Examined, reader_of: Callable[[str], Reader | None] | None = None) -> Deep:
+    """Read every byte of an examined candidate, for checksums and for values.
+
+    ``reader_of`` gives who reads the part at a path, where that is not the examination itself.
+    """
     path = found.candidate.path
     sealed = not is_address(path) and os.path.lexists(seal_beside(path))
     if sealed:
@@ -242,7 +245,8 @@ def read_deeply(found: Examined) -> Deep:
     wrong = kinds.unlike_their_hashes(found.candidate, found.parts)
     if wrong:
         return Deep(wrong)
-    reports = tuple([_checked(each, _DEEP) for each in found.parts.paths])
+    settings = [_DEEP if reader_of is None else replace(_DEEP, reader=reader_of(each)) for each in found.parts.paths]
+    reports = tuple([_checked(each, those) for each, those in zip(found.parts.paths, settings, strict=True)])
     trouble = _trouble(reports, _V1, _V2)
     bare = {storage for each in found.checkpoints for storage in _without_checksum(each)}
     unproven = ""
@@ -260,12 +264,12 @@ def _without_checksum(checkpoint: Checkpoint) -> Iterator[str]:
             yield os.path.basename(each.extent.file)
 
 
-# ---- V3: everything that a training needs to go on
+# ---- V3: everything that training needs to go on
 
 
 @noun
 class Resumable:
-    """``trouble`` says why a training cannot resume, "" where it can; ``without`` is what it starts again with.
+    """``trouble`` says why training cannot resume, "" where it can; ``without`` is what it starts again with.
 
     ``optimizers`` are the reports on files next to it with the state of its optimizer, as many as were asked.
     """
@@ -276,7 +280,7 @@ class Resumable:
 
 
 def resumable(found: Examined) -> Resumable:
-    """Return whether a training can resume from it, by the files and values that its library reads."""
+    """Return whether training can resume from it, by the files and values that its library reads."""
     lacks = kinds.missing_files(found.parts)
     if lacks:
         return Resumable(f"{listed(lacks)} {'is' if len(lacks) == 1 else 'are'} missing, so it cannot resume")

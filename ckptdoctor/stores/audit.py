@@ -23,7 +23,10 @@ from ckptdoctor.stores.examine import failed, reference_row
 from ckptdoctor.stores.listing import Unit, Walk, unit_of
 from ckptdoctor.stores.manifests import Manifest
 from ckptdoctor.stores.order import Batch, Waiting
+from ckptdoctor.stores.parquet import Exported
+from ckptdoctor.stores.recall import Grouped
 from ckptdoctor.stores.schema import absolute, identity, open_inventory
+from ckptdoctor.stores.values import Part
 from ckptdoctor.stores.writer import Writer
 
 OUTPUT = "store.db"
@@ -64,7 +67,7 @@ class Audited:
 
     ``waiting`` were not examined, because Ctrl-C came. ``removed`` are no longer there. ``unlisted`` are folders that
     could not be listed, each with why. ``others`` counts files that are called as parts of checkpoints are, next to
-    none that they could belong to.
+    none that they could belong to. ``exported`` is what was written as Parquet, where that was asked for.
     """
 
     output: str
@@ -81,6 +84,7 @@ class Audited:
     shard: str = ""
     deep: str = ""
     limit_rate: float = 0.0
+    exported: Exported | None = None
 
     @property
     def interrupted(self) -> bool:
@@ -119,6 +123,8 @@ def audit(request: AuditRequest, engine: Engine | None = None) -> Audited:
         finally:
             counts = {"listed": work.listed, "examined": work.examined, "unchanged": work.unchanged}
             writer.end(key, state, work.unlisted, removed=work.removed, **counts)
+        if work.examined > writer.checkpoints // 2:
+            writer.compact()
         return Audited(
             *(request.output, stores, work.listed, work.examined, work.unchanged, work.removed, work.left),
             *(tuple(work.unlisted), work.others, perf_counter() - started),
@@ -149,16 +155,19 @@ class _Audit:
     left: int = 0
     others: int = 0
     unlisted: list[tuple[str, str]] = field(default_factory=list)
+    _parts: dict[str, dict[int, Part]] = field(default_factory=dict)  # of checkpoints that are read in parts
+    _given_up: set[str] = field(default_factory=set)
     _day: int = field(default_factory=lambda: int(time() // 86_400))
 
     def list_store(self, store: str, waiting: Waiting, listed: Callable[[str], list[Entry]] | None = None) -> None:
         """Have the changed checkpoints of a store wait, and forget those that are gone."""
         with phase("listing", 0, "checkpoints") as told:
-            walk = Walk(store, told.go_on, listed)
+            memory = _Memory(self, absolute(store), told.advance) if self.request.shard[1] == 1 else None
+            walk = Walk(store, told.go_on, listed, memory)
             units = self._of_shard(walk.units())
             while some := list(islice(units, _ASKED)):
                 before = waiting.units
-                deep = {each.candidate.path for each in some if self._is_read(each)} if self.request.deep else set()
+                deep = {each.candidate.path for each in some if self.is_read(identity(each.candidate.path))}
                 for each in self.writer.changed(some, deep, again=self.request.deep == "all"):
                     waiting.add(each, deep=each.candidate.path in deep)
                 self.listed += len(some)
@@ -171,11 +180,11 @@ class _Audit:
         self.unlisted += walk.unlisted
         self.others += walk.others
 
-    def _is_read(self, unit: Unit) -> bool:
-        """Return whether every byte of it is read in this audit."""
+    def is_read(self, key: int) -> bool:
+        """Return whether every byte of a checkpoint is read in this audit."""
         if self.request.deep != "sample":
-            return True
-        return (identity(unit.candidate.path) + self._day) % _SAMPLED == 0
+            return bool(self.request.deep)
+        return (key + self._day) % _SAMPLED == 0
 
     def _of_shard(self, units: Iterator[Unit]) -> Iterator[Unit]:
         number, of = self.request.shard
@@ -185,7 +194,8 @@ class _Audit:
 
     def examine(self, waiting: Waiting) -> None:
         """Have everything examined that waits, and write what comes of it. Ctrl-C ends it between two checkpoints."""
-        batches = waiting.batches(self.engine.width, self.request.limit_rate / self.engine.workers)
+        workers = self.engine.workers
+        batches = waiting.batches(self.engine.width, self.request.limit_rate / workers, split=workers > 1)
         flying: dict[int, tuple[Batch, int]] = {}  # with how many units of each are done
         again: list[Batch] = []
         number = 0
@@ -197,6 +207,8 @@ class _Audit:
                     batch = again.pop() if again else next(batches, None)
                     if batch is None:
                         break
+                    if self._is_given_up(batch):
+                        continue
                     flying[number] = batch, 0
                     self.engine.submit(number, batch)
                     number += 1
@@ -213,28 +225,80 @@ class _Audit:
     def _written(self, done: Done, flying: dict[int, tuple[Batch, int]]) -> list[Batch]:
         """Write what was done of a batch; return what is to be examined again where its rest failed."""
         batch, at = flying[done.batch]
-        for rows in done.rows:
-            self.writer.write(rows)
+        more: list[Batch] = []
+        for each in done.rows:
+            if batch.part is not None:
+                more += self._put_together(batch, each)
+                continue
+            self.writer.write(each)
+            self._count(1)
         at += len(done.rows)
-        self._count(len(done.rows))
         flying[done.batch] = batch, at
         if not done.over:
-            return []
+            return more
         del flying[done.batch]
         rest = replace(batch, units=batch.units[at:])
-        if not done.failure or not rest.units:
-            return []
+        if not done.failure or not rest.units or self._is_given_up(batch):
+            return more
         if len(rest.units) > 1:
             return list(rest.halves)
         if not batch.again:  # somebody may have killed it for another reason
             return [replace(rest, again=True)]
         self.writer.write(failed(unit_of(rest.units[0]), f"It could not be examined: {done.failure}."))
         self._count(1)
+        self._given_up.add(_path(rest))
         return []
+
+    def _put_together(self, batch: Batch, read: Part) -> list[Batch]:
+        """Keep what was read of a part of a checkpoint; return how it is examined once all parts are there."""
+        assert batch.part is not None
+        number, of = batch.part
+        found = self._parts.setdefault(_path(batch), {})
+        found[number] = read
+        if len(found) < of:
+            return []
+        del self._parts[_path(batch)]
+        return [replace(batch, part=None, again=False, read=tuple([found[each] for each in range(of)]))]
+
+    def _is_given_up(self, batch: Batch) -> bool:
+        """Return whether it is a part of a checkpoint of which another part could not be read."""
+        return batch.part is not None and _path(batch) in self._given_up
 
     def _count(self, number: int) -> None:
         self.examined += number
         self.left -= number
+
+
+def _path(batch: Batch) -> str:
+    """Return the path of its only checkpoint."""
+    return unit_of(batch.units[0]).candidate.path
+
+
+@noun(frozen=False, eq=False)
+class _Memory:
+    """What the inventory knows of the folders of a store; counts the checkpoints in those that have not changed."""
+
+    work: _Audit
+    store: str
+    told: Callable[[int], None]
+
+    def recall(self, folder: str) -> Grouped | None:
+        """Return what became of a folder the last time, None where that is not known."""
+        return self.work.writer.recall(folder)
+
+    def holds(self, known: Grouped) -> bool:
+        """Return whether its checkpoints need not be examined again."""
+        if not self.work.writer.holds(known, self.work.is_read, again=self.work.request.deep == "all"):
+            return False
+        number = len(known.checkpoints)
+        self.work.listed += number
+        self.work.unchanged += number
+        self.told(number)
+        return True
+
+    def keep(self, folder: str, found: Grouped) -> None:
+        """Keep what became of a folder."""
+        self.work.writer.keep(self.store, folder, found)
 
 
 def merge(databases: tuple[str, ...], output: str) -> Audited:
@@ -250,6 +314,6 @@ def merge(databases: tuple[str, ...], output: str) -> Audited:
             if os.path.abspath(each) != os.path.abspath(output):
                 writer.take_over(each)
         writer.tidy()
-        writer.commit()
+        writer.compact()
         number = writer.checkpoints
     return Audited(output, (), number, 0, 0, 0, 0, (), 0, perf_counter() - started)

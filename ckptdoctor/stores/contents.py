@@ -22,6 +22,7 @@ from ckptdoctor.remote import open_remote
 from ckptdoctor.remote.addresses import is_address
 
 _RESUMING = (Role.OPTIMIZER, Role.SCHEDULER, Role.RNG)  # roles of what only resuming needs
+_WEIGHTS = frozenset([each.value for each in WEIGHTS])
 _WIDTH = 4  # bytes of a checksum
 _CHUNK = 4 << 20  # bytes that are read at a time
 
@@ -31,8 +32,8 @@ class Layout:
     """What the headers of one file, or of one folder of shards, say of its tensors.
 
     ``keys`` is a JSON list of [key path, dtype, shape, role], compressed, and ``key`` the hash of it. ``checksums`` has
-    4 bytes for each tensor, None unless all have one. ``content`` is the hash of both, ``weights`` that of the weights
-    alone, whatever they are called.
+    4 bytes for each tensor of the weights, None unless all tensors have one. ``content`` is the hash of keys and all
+    checksums, ``weights`` that of the weights alone, whatever they are called.
     """
 
     key: int
@@ -54,7 +55,7 @@ def layout_of(checkpoint: Checkpoint, read: Callable[[Storage], int | None] | No
     """
     roles = _roles(checkpoint)
     rows, weights = [], []
-    checksums = bytearray()
+    checksums, kept = bytearray(), bytearray()
     missing = False
     views: list[tuple[object, ...]] = []
     parameters = nbytes = optimizer_bytes = 0
@@ -80,16 +81,18 @@ def layout_of(checkpoint: Checkpoint, read: Callable[[Storage], int | None] | No
         if checksum is None:
             missing = True
             continue
-        checksums += checksum.to_bytes(_WIDTH, "little")
+        packed = checksum.to_bytes(_WIDTH, "little")
+        checksums += packed
         views.append((tensor.offset, tensor.stride))
         if role in WEIGHTS:
+            kept += packed
             weights.append((tensor.dtype.name, tensor.shape, tensor.offset, tensor.stride, checksum))
     text = json.dumps(rows, separators=(",", ":")).encode("utf-8", "surrogatepass")
     key = _hash(text)
     whole = not missing and bool(rows)
     return Layout(
         *(key, text, len(rows), parameters, nbytes, optimizer_bytes, dict(dtypes)),
-        checksums=bytes(checksums) if whole else None,
+        checksums=bytes(kept) if whole and kept else None,
         content=_hash(b"%d" % key, bytes(checksums), repr(views).encode()) if whole else None,
         weights=_hash(repr(sorted(weights)).encode()) if whole and weights else None,
     )
@@ -116,11 +119,19 @@ def _checksum(tensor: Tensor, read: Callable[[Storage], int | None] | None) -> i
     return storage.crc32 if storage.crc32 is not None or read is None else read(storage)
 
 
-class Reading:
-    """Computes the CRC32 of storages that have none, by reading all their bytes, each once."""
+# of bytes at a place of a file, by that and their number; None where they could not be read
+Checksums = dict[tuple[str, int, int], "int | None"]
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, int, int], int | None] = {}
+
+class Reading:
+    """Computes the CRC32 of storages that have none, by reading all their bytes, each once; ``found`` has them all."""
+
+    def __init__(self, found: Checksums | None = None) -> None:
+        self.found: Checksums = dict(found or {})
+
+    def read_for(self, tensor: Tensor) -> None:
+        """Compute what ``layout_of`` asks for a tensor."""
+        _checksum(tensor, self)
 
     def __call__(self, storage: Storage) -> int | None:
         """Return the CRC32 of what is stored, None where that cannot be read as it is in memory."""
@@ -128,9 +139,9 @@ class Reading:
         if extent is None or storage.compressed or extent.length != storage.nbytes:
             return None
         place = extent.file, extent.offset, extent.length
-        if place not in self._known:
-            self._known[place] = self._of(extent)
-        return self._known[place]
+        if place not in self.found:
+            self.found[place] = self._of(extent)
+        return self.found[place]
 
     @staticmethod
     def _of(extent: Extent) -> int | None:
@@ -166,7 +177,7 @@ def _hash(*parts: bytes) -> int:
 
 @noun
 class Unchanged:
-    """Keys of a run that all of its checkpoints hold with the same checksum: ``nbytes`` of each checkpoint."""
+    """Keys of weights that all checkpoints of a run hold with the same checksum, among so many (``of``)."""
 
     run: str
     checkpoints: int
@@ -181,7 +192,7 @@ def unchanged(connection: Connection, run: int) -> Unchanged | None:
     """
     found: dict[int, list[bytes]] = {}
     for layout, contents in connection.execute(
-        "SELECT member.layout, member.contents FROM member JOIN checkpoint ON checkpoint.id = member.checkpoint "
+        "SELECT member.layout, member.contents FROM checkpoint CROSS JOIN member ON member.checkpoint = checkpoint.id "
         "WHERE checkpoint.run = ? AND member.contents IS NOT NULL AND checkpoint.level IS NOT NULL",
         (run,),
     ):
@@ -191,7 +202,7 @@ def unchanged(connection: Connection, run: int) -> Unchanged | None:
         return None
     (path,) = connection.execute("SELECT path FROM run WHERE id = ?", (run,)).fetchone()
     (packed,) = connection.execute("SELECT keys FROM layout WHERE id = ?", (layout,)).fetchone()
-    keys = [key for key, *_ in json.loads(zlib.decompress(packed))]
+    keys = [key for key, *_, role in json.loads(zlib.decompress(packed)) if role in _WEIGHTS]
     same = [
         key
         for at, key in enumerate(keys)

@@ -19,17 +19,19 @@ from ckptdoctor import __version__
 from ckptdoctor.checkpoint import Checkpoint, Mapping
 from ckptdoctor.crash import one_line, wants_trace
 from ckptdoctor.errors import CkptDoctorError
-from ckptdoctor.findings import FileReport, Severity
+from ckptdoctor.findings import FileReport, Finding, Severity
 from ckptdoctor.noun import replace
 from ckptdoctor.remote.addresses import is_address
+from ckptdoctor.remote.listed import Listing, RemoteEntry, as_listed
 from ckptdoctor.runs import kinds
 from ckptdoctor.runs.kinds import Kind
-from ckptdoctor.runs.listing import below, read_json
+from ckptdoctor.runs.listing import below, read_json, read_once
 from ckptdoctor.runs.step import disagree, of_name, scalar
 from ckptdoctor.runs.validity import Deep, Examined, Level, examined, read_deeply, resumable
 from ckptdoctor.stores import schema
-from ckptdoctor.stores.contents import Layout, Reading, layout_of, together
+from ckptdoctor.stores.contents import Checksums, Layout, Reading, layout_of, together
 from ckptdoctor.stores.listing import Unit
+from ckptdoctor.stores.values import Part, Readers
 from ckptdoctor.wording import listed
 
 Rows = dict[str, list[tuple[Any, ...]]]
@@ -47,39 +49,62 @@ _KINDS = {
 # findings that mean that bytes or members are missing, not that those that are there are wrong
 _MISSING = frozenset({"F001", "F004", "F005", "F006", "F007", "F011", "F013", "X801", "X808"})
 _WEIGHTLESS = "W310"  # it was read, and is not a checkpoint of a network
-_REMEMBERED = 10_000  # layouts
+_REMEMBERED = 30_000  # shared rows
 
 
-def rows_of(unit: Unit, known: set[int], *, deep: bool = False) -> Rows:
+def rows_of(unit: Unit, known: set[int], *, deep: bool = False, read: Part | None = None) -> Rows:
     """Return the rows of one checkpoint. What goes wrong in it, a bug of ours included, is its ``error``.
 
-    ``known`` are the layouts of which rows were given already, and gets those that are given now.
+    ``known`` are the ids of shared rows that were given already, and gets those that are given now. ``read`` is what
+    of its members was read already (``parts``).
     """
     started = perf_counter()
     try:
-        return _rows(unit, examined(unit.candidate), known, started, deep)
+        with as_listed(_listing(unit, deep)) as listing, read_once() as once:
+            found = examined(unit.candidate)
+            if found.trouble and listing.used:  # it may have been replaced since it was listed
+                listing.forget()
+                once.clear()
+                found = examined(unit.candidate)
+            return _rows(unit, found, known, started, deep, read or {})
     except Exception as error:  # one checkpoint must not stop the others
         if wants_trace():
             raise
+        known.clear()  # shared rows of this one were noted, and go with it
         said = error.message if isinstance(error, CkptDoctorError) else one_line(error)
         return failed(unit, said, perf_counter() - started)
 
 
+def _listing(unit: Unit, deep: bool) -> Listing:
+    """Return what the listing of a store said of a checkpoint. Those of which every byte is read are asked again."""
+    path = unit.candidate.path
+    if deep or not is_address(path):
+        return Listing()
+    files = [
+        RemoteEntry(name, f"{folder}/{name}", False, size, mtime / 1e9, etag or "")
+        for folder, name, size, mtime, _, _, etag, _ in unit.files
+    ]
+    return Listing(path if unit.candidate.folder else "", files)
+
+
 def failed(unit: Unit, error: str, seconds: float = 0.0) -> Rows:
     """Return the rows of a checkpoint that could not be examined: it is in the inventory, with the reason."""
-    return _of_unit(unit) | {"checkpoint": [_row(unit, {"error": text(error), "health": "unreadable"}, seconds)]}
+    rows = _of_unit(unit)
+    _add_checkpoint(rows, unit, {"error": text(error), "health": "unreadable"}, seconds, set())
+    return rows
 
 
-def _rows(unit: Unit, found: Examined, known: set[int], started: float, deep: bool) -> Rows:
+def _rows(unit: Unit, found: Examined, known: set[int], started: float, deep: bool, read: Part) -> Rows:
     candidate = unit.candidate
     able = resumable(found) if not found.trouble else None
-    every = read_deeply(found) if deep and not found.trouble else None
+    readers = Readers(read)
+    every = read_deeply(found, readers.of) if deep and not found.trouble else None
     if every is not None and every.reports:
         found = replace(found, reports=every.reports)
     parts = [*zip(found.parts.paths, found.reports, strict=True)]
     parts += zip(candidate.optimizers, able.optimizers if able is not None else (), strict=False)
     reports = [report for _, report in parts]
-    reading = Reading() if deep else None
+    reading = Reading(_checksums(parts, read)) if deep else None
     layouts = [layout_of(each.checkpoint, reading) if each.checkpoint is not None else None for each in reports]
     facts = _facts(found, reports) | _amounts([each for each in layouts if each is not None])
     facts |= {
@@ -97,22 +122,38 @@ def _rows(unit: Unit, found: Examined, known: set[int], started: float, deep: bo
             "without": listed(able.without) if able.without else "",
         }
     if every is not None:
-        facts |= _proven(facts, every)
+        facts |= {"wasted_bytes": readers.wasted_bytes} | _proven(facts, every)
     rows = _of_unit(unit)
     identity = schema.identity(candidate.path)
-    for (path, report), layout in zip(parts, layouts, strict=True):
-        _add_member(rows, identity, path, report, layout)
-        if layout is not None and layout.key not in known:
-            if len(known) >= _REMEMBERED:
-                known.clear()
-            known.add(layout.key)
-            packed = zlib.compress(layout.keys)
-            rows["layout"].append((layout.key, layout.tensors, layout.parameters, layout.nbytes, packed))
+    for number, ((path, report), layout) in enumerate(zip(parts, layouts, strict=True)):
+        _add_member(rows, unit, number, path, report, layout, known)
     rows["reference"] = [
         _reference(unit, kind, target, identity) for kind, target in _references(unit, found.checkpoints)
     ]
-    rows["checkpoint"] = [_row(unit, facts, perf_counter() - started)]
+    _add_checkpoint(rows, unit, facts, perf_counter() - started, known)
     return rows
+
+
+def _checksums(parts: Iterable[tuple[str, FileReport]], read: Part) -> Checksums:
+    """Return the checksums that were computed already, of members that are still the same file."""
+    found: Checksums = {}
+    for path, report in parts:
+        if path in read and report.checkpoint is not None:
+            from ckptdoctor.examine.shares import is_of
+
+            known, checksums = read[path]
+            found |= checksums if is_of(known, report.checkpoint) else {}
+    return found
+
+
+def _is_new(key: int, known: set[int]) -> bool:
+    """Return whether a shared row was not given yet, and note that it is now."""
+    if key in known:
+        return False
+    if len(known) >= _REMEMBERED:
+        known.clear()
+    known.add(key)
+    return True
 
 
 def _proven(facts: dict[str, Any], every: Deep) -> dict[str, Any]:
@@ -132,32 +173,39 @@ def text(said: str) -> str:
 # ---- the row of the checkpoint
 
 
-def _row(unit: Unit, facts: dict[str, Any], seconds: float) -> tuple[Any, ...]:
+def _add_checkpoint(rows: Rows, unit: Unit, facts: dict[str, Any], seconds: float, known: set[int]) -> None:
     candidate = unit.candidate
     blocks = [each[7] for each in unit.files]
-    known = {
-        "id": schema.identity(candidate.path),
-        "run": schema.identity(unit.run),
-        "path": text(candidate.path),
+    said = _EMPTY | {
         "series": text(candidate.series),
         "folder": int(candidate.folder),
         "unfinished": candidate.unfinished,
-        "bytes": unit.bytes,
-        "blocks": sum(each or 0 for each in blocks) if any(each is not None for each in blocks) else None,
-        "seconds": round(seconds, 4),
         "rules_version": __version__,
-        "signature": unit.signature,
-        "mtime_ns": max([each[3] for each in unit.files], default=0),
         "owner": unit.owner,
     }
-    known = _EMPTY | known | facts
-    return tuple([known[each] for each in schema.COLUMNS["checkpoint"]])
+    said |= facts
+    shared = tuple([said[each] for each in schema.COLUMNS["checkpoint_shared"][1:]])
+    key = schema.identity(repr(shared))
+    if _is_new(key, known):
+        rows["checkpoint_shared"] = [(key, *shared)]
+    said |= {
+        "id": schema.identity(candidate.path),
+        "run": schema.identity(unit.run),
+        "name": text(candidate.path.removeprefix(unit.run)),
+        "shared": key,
+        "bytes": unit.bytes,
+        "blocks": sum(each or 0 for each in blocks) if any(each is not None for each in blocks) else None,
+        "microseconds": round(seconds * 1e6),
+        "signature": unit.signature,
+        "mtime_ns": max([each[3] for each in unit.files], default=0),
+    }
+    rows["checkpoint_own"] = [tuple([said[each] for each in schema.COLUMNS["checkpoint_own"]])]
 
 
 _EMPTY: dict[str, Any] = {
     **dict.fromkeys(("kind", "format", "family", "step_source", "disagreement"), ""),
     **dict.fromkeys(("metric_name", "metric_source", "metric_mode", "trouble", "lacks", "without", "dtype"), ""),
-    **dict.fromkeys(("step", "epoch", "metric", "level", "resumable", "content", "weights", "error")),
+    **dict.fromkeys(("step", "epoch", "metric", "level", "resumable", "content", "weights", "error", "wasted_bytes")),
     **dict.fromkeys(("complete", "levels", "tensors", "parameters", "optimizer_bytes", "deep"), 0),
 }
 
@@ -315,32 +363,55 @@ def _callbacks(checkpoint: Checkpoint) -> Iterator[dict[str, Any]]:
 
 
 def _of_unit(unit: Unit) -> Rows:
+    """Return the rows of its run and its files: of one in a folder, and of its file, folders are not named again."""
     identity = schema.identity(unit.candidate.path)
-    folders, objects = {}, []
-    for folder, name, size, mtime, device, inode, etag, blocks in unit.files:
-        key = schema.identity(folder)
-        folders[key] = (key, text(folder))
-        path = schema.identity(f"{folder}/{name}")
-        objects.append((path, identity, key, text(name), size, mtime, device, inode, etag, blocks))
-    run = (schema.identity(unit.run), text(unit.run), text(unit.store))
-    rows: Rows = {each: [] for each in ("layout", "member", "problem", "finding", "reference")}
-    return rows | {"run": [run], "folder": list(folders.values()), "object": objects}
+    rows: Rows = {"run": [(schema.identity(unit.run), text(unit.run), text(unit.store))], "object": []}
+    separator = "/" if is_address(unit.run) else os.sep
+    for folder, name, *said in unit.files:
+        place = _place(rows, unit, f"{folder}{separator}{name}")
+        rows["object"].append((identity, *place, *said))
+    return rows
 
 
-def _add_member(rows: Rows, checkpoint: int, path: str, report: FileReport, layout: Layout | None) -> None:
+def _place(rows: Rows, unit: Unit, path: str) -> tuple[str, int | None]:
+    """Return the columns that make a path: what comes after that of the checkpoint, or its name and its folder."""
+    own = unit.candidate.path
+    if path.startswith(own):
+        return text(path[len(own) :]), None
+    end = max(path.rfind("/"), path.rfind(os.sep)) + 1
+    key = schema.identity(path[:end])
+    rows.setdefault("folder", []).append((key, text(path[:end])))
+    return text(path[end:]), key
+
+
+def _add_member(
+    rows: Rows, unit: Unit, number: int, path: str, report: FileReport, layout: Layout | None, known: set[int]
+) -> None:
     path = path.rstrip("/") if is_address(path) else path
-    member = schema.identity(path)
+    place = _place(rows, unit, path)
     name = report.container.format if report.container is not None else ""
     error = None if report.error is None else text(report.error)
-    said = (None, None, None) if layout is None else (layout.key, layout.content, layout.checksums)
-    rows["member"].append((member, checkpoint, text(path), name, *said, error))
-    for number, each in enumerate(report.findings):
-        words = (each.code, each.name, each.severity.value, each.message, each.cause, each.advice)
-        fix = " ".join(each.fix.options) if each.fix is not None else ""
-        problem = (*map(text, words), text("\n".join(each.commands)), text(fix))
-        key = schema.identity("\0".join(problem))
-        rows["problem"].append((key, *problem))
-        rows["finding"].append((member, number, checkpoint, key))
+    problems = [_problem(each) for each in report.findings]
+    ids = [schema.identity("\0".join(each)) for each in problems]
+    key = schema.identity(repr((name, layout.key if layout is not None else None, error, ids)))
+    if _is_new(key, known):
+        rows.setdefault("member_shared", []).append((key, name, layout.key if layout is not None else None, error))
+        found = [(key, number, problem) for number, problem in enumerate(ids)]
+        rows.setdefault("finding_shared", []).extend(found)
+        rows.setdefault("problem", []).extend([(one, *each) for one, each in zip(ids, problems, strict=True)])
+        if layout is not None:
+            packed = zlib.compress(layout.keys)
+            row = (layout.key, layout.tensors, layout.parameters, layout.nbytes, packed)
+            rows.setdefault("layout", []).append(row)
+    contents = layout.checksums if layout is not None else None
+    identity = schema.identity(unit.candidate.path)
+    rows.setdefault("member_own", []).append((identity, number, *place, key, contents))
+
+
+def _problem(finding: Finding) -> tuple[str, ...]:
+    words = (finding.code, finding.name, finding.severity.value, finding.message, finding.cause, finding.advice)
+    fix = " ".join(finding.fix.options) if finding.fix is not None else ""
+    return (*map(text, words), text("\n".join(finding.commands)), text(fix))
 
 
 def _reference(unit: Unit, kind: str, target: str, checkpoint: int) -> tuple[Any, ...]:

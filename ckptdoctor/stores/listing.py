@@ -23,7 +23,9 @@ from ckptdoctor.runs.kinds import Kind
 from ckptdoctor.runs.listing import Entry, entries, is_file
 from ckptdoctor.runs.step import Numbers
 from ckptdoctor.sealing.manifest import SUFFIX as SEAL
-from ckptdoctor.stores.schema import absolute
+from ckptdoctor.stores.ahead import Ahead
+from ckptdoctor.stores.recall import Grouped, Memory, hash_of
+from ckptdoctor.stores.schema import absolute, identity
 
 _OTHERS = frozenset({".gguf"})  # that check examines where it is given them by name
 # suffixes of what is not a checkpoint, so that its beginning is not asked
@@ -84,11 +86,16 @@ class Walk:
     """The walk through one store. Afterwards ``links``, ``unlisted`` and ``others`` say what else there was.
 
     ``unlisted`` are folders that could not be listed, each with why; ``others`` counts files that are called as parts
-    of checkpoints are, next to none that they could belong to.
+    of checkpoints are, next to none that they could belong to. Folders in which ``memory`` knows that nothing has
+    changed are left out.
     """
 
     def __init__(
-        self, store: str, heard: Callable[[], None] = lambda: None, listed: Callable[[str], list[Entry]] | None = None
+        self,
+        store: str,
+        heard: Callable[[], None] = lambda: None,
+        listed: Callable[[str], list[Entry]] | None = None,
+        memory: Memory | None = None,
     ) -> None:
         self.store = absolute(store)
         self.links: list[Link] = []
@@ -97,10 +104,19 @@ class Walk:
         self._last: tuple[str, list[Entry]] = ("", [])
         self._heard = heard  # told for each folder
         self._listed = listed  # what says what is in a folder, instead of the store
+        self._memory = memory
+        self._separator = "/" if is_address(self.store) else os.sep
+        self._ahead = Ahead(is_address(self.store) and listed is None)
         self._real = "" if is_address(self.store) else os.path.realpath(self.store)
 
     def units(self) -> Iterator[Unit]:
         """Yield the checkpoints, folder by folder. Raises UnreadableError where the store itself cannot be listed."""
+        try:
+            yield from self._all()
+        finally:
+            self._ahead.close()
+
+    def _all(self) -> Iterator[Unit]:
         if self._listed is None and is_file(self.store):
             folder, _, name = self.store.rpartition("/" if is_address(self.store) else os.sep)
             found = [each for each in entries(folder or os.sep) if each.name == name]
@@ -111,7 +127,8 @@ class Walk:
     def _entries(self, path: str) -> list[Entry]:
         """Return what is in a folder; of one that was asked about last, without another request."""
         if path != self._last[0]:
-            self._last = path, entries(path) if self._listed is None else self._listed(path)
+            ask = self._listed or (self._ahead.entries if self._ahead.used else entries)
+            self._last = path, ask(path)
         return list(self._last[1])
 
     # ---- one folder
@@ -127,11 +144,46 @@ class Walk:
     def _visit(self, folder: str, found: list[Entry]) -> Iterator[Unit]:
         self._heard()
         found.sort(key=_name)
+        with self._ahead.of([each.path for each in found if each.folder and not each.name.startswith(".")]):
+            now = Grouped(hash_of(0, (self.store, *map(_told, found))))
+            known = self._memory.recall(folder) if self._memory is not None else None
+            if known is not None and self._is_same(known, now, found):
+                now = known
+            else:
+                links, others, unlisted = len(self.links), self.others, len(self.unlisted)
+                yield from self._grouped(folder, found, now)
+                now.links += [(each.run, each.source, each.kind, each.target) for each in self.links[links:]]
+                now.others = self.others - others
+                if self._memory is not None and not now.unsure and len(self.unlisted) == unlisted:
+                    self._memory.keep(folder, now)
+            for at in now.below:
+                yield from self._below(found[at].path)
+
+    def _is_same(self, known: Grouped, now: Grouped, found: list[Entry]) -> bool:
+        """Return whether all is as it was; then its links and others are noted."""
+        if known.listed != now.listed:
+            return False
+        unlisted, nested = len(self.unlisted), 0
+        for parts in known.parts:
+            files, _ = self._files([found[at] for at in parts])
+            nested = hash_of(nested, _compared(files))
+        if len(self.unlisted) > unlisted:
+            del self.unlisted[unlisted:]  # it is asked again, and said then
+            return False
+        if nested != known.nested or self._memory is None or not self._memory.holds(known):
+            return False
+        self.links += [Link(*each) for each in known.links]
+        self.others += known.others
+        return True
+
+    def _grouped(self, folder: str, found: list[Entry], now: Grouped) -> Iterator[Unit]:
+        """Yield the checkpoints that are directly in a folder, or are the folder, and note what becomes of it."""
+        places = {each.path: at for at, each in enumerate(found)}
         inner = {each.name for each in found if each.folder}
         if grouping.is_one(found):
             mine = [each for each in found if not each.folder or kinds.belongs(each.name)]
             above = os.path.dirname(folder) if folder != self.store else folder
-            yield self._unit(grouping.alone(folder, folder=True), above, mine)
+            yield self._noted(grouping.alone(folder, folder=True), above, mine, now, places)
             found = [each for each in found if each.folder and each not in mine]
         run, prefix = self._run_of(folder)
         visible = [each for each in found if not each.name.startswith(".") and not self._is_link(each, run)]
@@ -145,20 +197,33 @@ class Walk:
                 paths = (candidate.path, *candidate.optimizers, f"{candidate.path}{SEAL}")
                 mine = [by_path[path] for path in paths if path in by_path]
                 taken.update(each.path for each in mine)
-                yield self._unit(candidate, run, mine)
+                yield self._noted(candidate, run, mine, now, places)
             elif self._is_unit(candidate):
                 taken.add(candidate.path)
-                yield self._unit(candidate, run, [by_path[candidate.path]])
+                yield self._noted(candidate, run, [by_path[candidate.path]], now, places)
+            else:
+                now.unsure = True
         for each in visible:
             if each.path in taken:
                 continue
             if each.folder:
                 if not (each.name == "blobs" and inner >= _HUB):
-                    yield from self._below(each.path)
+                    now.below.append(places[each.path])
             elif self._is_examined(each):
                 beside = (*_COMPANIONS, f"{each.name}{SEAL}")
                 mine = [each, *[one for one in visible if one.name in beside and not one.folder]]
-                yield self._unit(self._single(each, prefix), run, mine)
+                yield self._noted(self._single(each, prefix), run, mine, now, places)
+
+    def _noted(self, candidate: Candidate, run: str, mine: list[Entry], now: Grouped, places: dict[str, int]) -> Unit:
+        unit = self._unit(candidate, run, mine)
+        now.add(identity(candidate.path), unit.signature)
+        parts = [places[each.path] for each in mine if each.folder]
+        if parts:
+            direct = {each.path for each in mine if not each.folder}
+            files = [each for each in unit.files if f"{each[0]}{self._separator}{each[1]}" not in direct]
+            now.parts.append(parts)
+            now.nested = hash_of(now.nested, _compared(files))
+        return unit
 
     def _run_of(self, folder: str) -> tuple[str, str]:
         """Return the run that checkpoints in a folder belong to, and how far it is below that."""
@@ -221,10 +286,8 @@ class Walk:
 
     def _unit(self, candidate: Candidate, run: str, mine: list[Entry]) -> Unit:
         files, owner = self._files(mine)
-        files.sort()
-        # an ETag names the bytes; times of one object differ in how exactly they are told
-        said = repr([(name, size, etag or mtime, inode) for _, name, size, mtime, _, inode, etag, _ in files])
-        digest = blake2b(f"{said}{candidate.unfinished}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        said = f"{_compared(files)}{candidate.unfinished}".encode("utf-8", "surrogatepass")
+        digest = blake2b(said, digest_size=8).digest()
         return Unit(candidate, run, self.store, tuple(files), owner, int.from_bytes(digest, "big") >> 1)
 
     def _files(self, mine: list[Entry]) -> tuple[list[File], str]:
@@ -241,11 +304,28 @@ class Walk:
                 waiting += self._entries(each.path)
             except UnreadableError as error:
                 self.unlisted.append((each.path, error.message))
+        found.sort()
         return found, owner
 
 
 def _name(entry: Entry) -> str:
     return entry.name
+
+
+def _told(entry: Entry) -> tuple[Any, ...]:
+    """Return what decides what an entry is: of folders their names, since what is in them is asked of themselves."""
+    link = os.path.realpath(entry.path) if entry.link else ""
+    if entry.folder:
+        return entry.name, link
+    status = entry.status
+    if status is None:
+        return entry.name, entry.size, entry.etag or entry.modified
+    return entry.name, entry.size, status.st_mtime_ns, status.st_ino, link
+
+
+def _compared(files: list[File]) -> list[tuple[Any, ...]]:
+    """Return what is compared of files. An ETag names bytes; times are told less exactly by some."""
+    return [(name, size, etag or mtime, inode) for _, name, size, mtime, _, inode, etag, _ in files]
 
 
 def _file(entry: Entry) -> File:

@@ -14,11 +14,16 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import datetime
+from itertools import islice
 from typing import Any
 from urllib.parse import unquote_plus
 
+from ckptdoctor.checkpoint import FileSource
+from ckptdoctor.checkpoint.source import AsFile
 from ckptdoctor.errors import UnreadableError
+from ckptdoctor.remote import open_remote
 from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.runs.listing import Entry, below, read_small
 
@@ -29,6 +34,8 @@ CREATE TABLE object (folder TEXT, name TEXT, size INTEGER, modified REAL, etag T
 CREATE TABLE folder (parent TEXT, name TEXT, PRIMARY KEY (parent, name)) WITHOUT ROWID;
 """
 _GZIP = b"\x1f\x8b"
+_READ = 4 << 20  # bytes of a file that are read at a time
+_ROWS = 20_000  # objects that are in memory
 
 
 class Manifest:
@@ -43,7 +50,7 @@ class Manifest:
         lacks = [each for each in _NEEDED if each not in columns]
         if str(said.get("fileFormat", "")).upper() != "CSV" or lacks:
             raise UnreadableError(
-                f"{path}: only inventories as CSV with Key and Size are read. Have the store write it so, or name the "
+                f"{path}: only CSV inventories with Key and Size can be read. Set the store to write CSV, or name the "
                 "bucket itself."
             )
         for file in said["files"]:
@@ -53,18 +60,20 @@ class Manifest:
         self._tables.execute("CREATE INDEX of_folder ON object (folder)")
 
     def _read(self, path: str, columns: list[str]) -> None:
-        data = read_small(path)
-        folders: set[str] = set()
-        lines = io.TextIOWrapper(
-            gzip.GzipFile(fileobj=io.BytesIO(data)) if data.startswith(_GZIP) else io.BytesIO(data), "utf-8"
-        )
-        try:
+        with closing(open_remote(path) if is_address(path) else FileSource(path)) as source:
+            file = io.BufferedReader(AsFile(source), _READ)
+            packed = file.peek(len(_GZIP)).startswith(_GZIP)
+            lines = io.TextIOWrapper(gzip.GzipFile(fileobj=file) if packed else file, "utf-8")
+            folders: set[str] = set()
             rows = _objects(csv.reader(lines), columns, folders)
-            self._tables.executemany("INSERT INTO object VALUES (?, ?, ?, ?, ?)", rows)
-        except (OSError, EOFError, zlib.error, csv.Error, UnicodeDecodeError) as error:
-            raise UnreadableError(f"{path} is damaged, so the inventory is not complete: {error}.") from error
-        pairs = [each.rpartition("/")[::2] for each in folders]
-        self._tables.executemany("INSERT OR IGNORE INTO folder VALUES (?, ?)", pairs)
+            try:
+                while some := list(islice(rows, _ROWS)):
+                    self._tables.executemany("INSERT INTO object VALUES (?, ?, ?, ?, ?)", some)
+                    pairs = [each.rpartition("/")[::2] for each in folders]
+                    self._tables.executemany("INSERT OR IGNORE INTO folder VALUES (?, ?)", pairs)
+                    folders.clear()
+            except (OSError, EOFError, zlib.error, csv.Error, UnicodeDecodeError) as error:
+                raise UnreadableError(f"{path} is damaged, so the inventory is not complete: {error}.") from error
 
     def entries(self, path: str) -> list[Entry]:
         """Return what is directly in a folder of the bucket."""

@@ -30,7 +30,10 @@ _CODE = re.compile(r"\(([A-Z]\d{3}) [\w-]+\)$")  # of a rule, at the end of why 
 
 @noun
 class Totals:
-    """Sums over all checkpoints, in numbers and bytes; ``blocks`` is what they take on the disk, None if unknown."""
+    """Sums over all checkpoints, in numbers and bytes.
+
+    ``blocks`` is what they take on the disk, None if unknown; ``wasted_bytes`` what bfloat16 would save without loss.
+    """
 
     checkpoints: int
     runs: int
@@ -39,6 +42,7 @@ class Totals:
     optimizer_bytes: int
     invalid: int
     spare_bytes: int
+    wasted_bytes: int = 0
 
 
 @noun
@@ -89,7 +93,7 @@ class Duplicate:
 
 @noun
 class RunRow:
-    """One run, with its newest valid checkpoint and the newest that a training can resume from, "" if none."""
+    """One run, with its newest valid checkpoint and the newest that training can resume from, "" if none."""
 
     path: str
     checkpoints: int
@@ -175,11 +179,11 @@ _BY_FOLDER = "SELECT path, coalesce(blocks, bytes) AS taken FROM runs ORDER BY t
 def _totals(rows: sqlite3.Connection) -> Totals:
     counted = rows.execute(
         "SELECT count(*), count(DISTINCT run), sum(bytes), CASE WHEN count(blocks) = count(*) THEN sum(blocks) END, "
-        "sum(optimizer_bytes), sum(level IS NULL) FROM checkpoint"
+        "sum(optimizer_bytes), sum(level IS NULL), sum(wasted_bytes) FROM checkpoint"
     ).fetchone()
     (spare,) = rows.execute("SELECT sum(spare_bytes) FROM duplicates").fetchone()
-    checkpoints, runs, size, blocks, optimizer, invalid = counted
-    return Totals(checkpoints, runs, size or 0, blocks, optimizer or 0, invalid or 0, spare or 0)
+    checkpoints, runs, size, blocks, optimizer, invalid, wasted = counted
+    return Totals(checkpoints, runs, size or 0, blocks, optimizer or 0, invalid or 0, spare or 0, wasted or 0)
 
 
 def _periods(rows: sqlite3.Connection) -> tuple[Period, ...]:
@@ -226,7 +230,8 @@ def _broken(rows: sqlite3.Connection) -> tuple[Broken, ...]:
     wrong = (
         "SELECT member.path, problem.advice, problem.commands "
         "FROM finding JOIN problem ON problem.id = finding.problem "
-        "JOIN member ON member.id = finding.member WHERE finding.checkpoint = ? AND problem.code = ? "
+        "JOIN member ON member.checkpoint = finding.checkpoint AND member.number = finding.member "
+        "WHERE finding.checkpoint = ? AND problem.code = ? "
         "ORDER BY finding.number LIMIT 1"
     )
     made = []

@@ -1,9 +1,10 @@
 """Defines the tables of an inventory: one SQLite file that holds what an audit found in one or more stores.
 
 Ids are hashes of absolute paths and of contents, so that two audits give a checkpoint the same id, and the rows of
-shards merge one for one. What many rows share is kept once: ``folder`` for paths, ``layout`` for the keys, dtypes and
-shapes of a network, ``problem`` for the text of a finding. Views (``checkpoints``, ``files``, ``findings``, ``runs``,
-``duplicates``, ``references_to``) put them together again for people.
+shards merge one for one. What many rows share is kept once: ``run`` and ``folder`` for paths, ``layout`` for the keys,
+dtypes and shapes of a network, ``problem`` for the text of a finding, and ``..._shared`` for what many checkpoints, or
+many of their members, have in common. So a checkpoint takes a few hundred bytes. Views put it together again:
+``checkpoint``, ``member`` and ``finding`` are asked like tables.
 
 The file is written in WAL mode by one process, and others may read it meanwhile. ``docs/stores.md`` documents the
 columns. ``PRAGMA user_version`` is ``VERSION``; within a version, columns and views are only ever added.
@@ -19,7 +20,7 @@ from hashlib import blake2b
 from ckptdoctor.errors import UnreadableError
 from ckptdoctor.remote.addresses import is_address
 
-VERSION = 1
+VERSION = 2
 APPLICATION = 0x636B7064  # "ckpd", which file(1) and others may show
 
 # bits of checkpoint.levels, as runs.validity.Level names them
@@ -57,24 +58,39 @@ CREATE TABLE layout (
     tensors INTEGER NOT NULL,
     parameters INTEGER NOT NULL,
     bytes INTEGER NOT NULL,
-    keys BLOB NOT NULL              -- zlib of a JSON list of [key path, dtype, shape, role or ""], as in contents
+    keys BLOB NOT NULL              -- zlib of a JSON list of [key path, dtype, shape, role or ""]
 );
 
--- one checkpoint: a file, or a folder that is one
-CREATE TABLE checkpoint (
+-- one checkpoint: a file, or a folder that is one. Here is what is its own
+CREATE TABLE checkpoint_own (
     id INTEGER PRIMARY KEY,         -- hash of path
     run INTEGER NOT NULL,
-    path TEXT NOT NULL,             -- absolute, or an address; links in it are not resolved
+    name TEXT NOT NULL,             -- path is that of the run and this: "/step_1.pt"
+    shared INTEGER NOT NULL,        -- the rest of its columns
+    step INTEGER,
+    epoch REAL,
+    metric REAL,
+    bytes INTEGER NOT NULL,         -- of all its files
+    blocks INTEGER,                 -- bytes on disk of all its files; NULL where nobody says (object stores)
+    content INTEGER,                -- hash of the contents of all its members; NULL where not all have checksums
+    weights INTEGER,                -- the same of its weights alone, whatever they are called and in which order
+    microseconds INTEGER NOT NULL,  -- that its examination took
+    signature INTEGER NOT NULL,     -- hash of the names, sizes, times, inodes and etags of all its files
+    mtime_ns INTEGER NOT NULL       -- of its newest file; 0 where nobody knows
+);
+CREATE INDEX checkpoint_of_run ON checkpoint_own (run);
+CREATE INDEX checkpoint_by_content ON checkpoint_own (content) WHERE content IS NOT NULL;
+
+-- what checkpoints have in common with others: those of one run, in most cases
+CREATE TABLE checkpoint_shared (
+    id INTEGER PRIMARY KEY,         -- hash of the other columns
     series TEXT NOT NULL,           -- its path below the run, with # for numbers: those of one series are called alike
     folder INTEGER NOT NULL,        -- 1: a folder
     kind TEXT NOT NULL,             -- who wrote it: file, folder, trainer, accelerate, deepspeed, megatron, ...
     format TEXT NOT NULL,           -- as check names it; "" where it is unknown
     family TEXT NOT NULL,           -- the class of its network where a config.json names it, or ""
-    step INTEGER,
-    epoch REAL,
     step_source TEXT NOT NULL,      -- where both were read: "global_step", "trainer_state.json", "its name", ""
     disagreement TEXT NOT NULL,     -- "" or how its contents contradict its name
-    metric REAL,
     metric_name TEXT NOT NULL,      -- val_loss, eval_accuracy, ...
     metric_source TEXT NOT NULL,    -- its name, trainer_state.json, ModelCheckpoint
     metric_mode TEXT NOT NULL,      -- min, max, or "" where nothing says which is better
@@ -83,61 +99,67 @@ CREATE TABLE checkpoint (
     level INTEGER,                  -- the highest level that was proven, 0 to 3; NULL: not even V0
     levels INTEGER NOT NULL,        -- all levels that were proven, as bits: V0 1, V1 2, V2 4, V3 8
     trouble TEXT NOT NULL,          -- "" or the first reason for which it does not reach V0 (V1, V2 where read)
-    resumable INTEGER,              -- 1 or 0: a training can resume from it; NULL: nothing to ask, it is not valid
-    lacks TEXT NOT NULL,            -- "" or why a training cannot resume
+    resumable INTEGER,              -- 1 or 0: training can resume from it; NULL: nothing to ask, it is not valid
+    lacks TEXT NOT NULL,            -- "" or why training cannot resume
     without TEXT NOT NULL,          -- what a resumed training starts again with: "a scheduler and a random state"
     health TEXT NOT NULL,           -- unfinished, unreadable, broken, weightless, error, warning or clean
     tensors INTEGER NOT NULL,
     parameters INTEGER NOT NULL,    -- elements of its weights, without optimizer states
-    bytes INTEGER NOT NULL,         -- of all its files
-    blocks INTEGER,                 -- bytes on disk of all its files; NULL where nobody says (object stores)
     optimizer_bytes INTEGER NOT NULL, -- of tensors that only resuming needs
     dtype TEXT NOT NULL,            -- that most bytes of its weights have
-    content INTEGER,                -- hash of the contents of all its members; NULL where not all have checksums
-    weights INTEGER,                -- the same of its weights alone, whatever they are called and in which order
+    wasted_bytes INTEGER,           -- what bfloat16 would save of float32 weights that it holds exactly; NULL: not read
     deep INTEGER NOT NULL,          -- 1: every byte was read
     error TEXT,                     -- why it could not be examined at all
-    seconds REAL NOT NULL,
     rules_version TEXT NOT NULL,    -- of the ckptdoctor that examined it
-    signature INTEGER NOT NULL,     -- hash of the names, sizes, times, inodes and etags of all its files
-    mtime_ns INTEGER NOT NULL,      -- of its newest file; 0 where nobody knows
     owner TEXT NOT NULL             -- who owns its files: a user's name, or ""
 );
-CREATE INDEX checkpoint_of_run ON checkpoint (run, step);
-CREATE INDEX checkpoint_by_content ON checkpoint (content) WHERE content IS NOT NULL;
 
+-- folders of files that are not below the path of their checkpoint
 CREATE TABLE folder (
     id INTEGER PRIMARY KEY,         -- hash of path
-    path TEXT NOT NULL
+    path TEXT NOT NULL              -- with the separator at its end
 );
 
 -- every file of every checkpoint
 CREATE TABLE object (
-    id INTEGER PRIMARY KEY,         -- hash of its path
     checkpoint INTEGER NOT NULL,
-    folder INTEGER NOT NULL,
-    name TEXT NOT NULL,
+    name TEXT NOT NULL,             -- path is that of the checkpoint, or of folder, and this: "", "/config.json"
+    folder INTEGER,
     size INTEGER NOT NULL,
     mtime_ns INTEGER NOT NULL,      -- 0 where nobody knows
     device INTEGER,                 -- NULL for addresses
     inode INTEGER,
     etag TEXT,                      -- NULL for local files
-    blocks INTEGER                  -- bytes on disk
-);
-CREATE INDEX object_of_checkpoint ON object (checkpoint);
+    blocks INTEGER,                 -- bytes on disk
+    PRIMARY KEY (checkpoint, name)
+) WITHOUT ROWID;
 
--- what of a checkpoint was examined as one: a file, or a folder of shards
-CREATE TABLE member (
-    id INTEGER PRIMARY KEY,         -- hash of its path
+-- what of a checkpoint was examined as one: a file, or a folder of shards. Here is what is its own
+CREATE TABLE member_own (
     checkpoint INTEGER NOT NULL,
-    path TEXT NOT NULL,             -- as ckptdoctor check takes it
+    number INTEGER NOT NULL,        -- from 0, in the order in which they were examined
+    name TEXT NOT NULL,             -- path, as ckptdoctor check takes it, is made as in object
+    folder INTEGER,
+    shared INTEGER NOT NULL,
+    contents BLOB,                  -- 4 bytes for each tensor of the weights: the CRC32 of its storage, little-endian
+    PRIMARY KEY (checkpoint, number)
+) WITHOUT ROWID;
+
+-- what members have in common with others, with the findings below
+CREATE TABLE member_shared (
+    id INTEGER PRIMARY KEY,         -- hash of the other columns, and of the findings
     format TEXT NOT NULL,
     layout INTEGER,                 -- NULL where its contents could not be read
-    content INTEGER,                -- hash of layout and contents; NULL where not all tensors have a checksum
-    contents BLOB,                  -- 4 bytes for each tensor: the CRC32 of its storage, little-endian; or NULL
     error TEXT                      -- why it could not be examined
 );
-CREATE INDEX member_of_checkpoint ON member (checkpoint);
+
+-- what check finds in a member
+CREATE TABLE finding_shared (
+    member INTEGER NOT NULL,        -- of member_shared
+    number INTEGER NOT NULL,        -- its place in the report, worst first
+    problem INTEGER NOT NULL,
+    PRIMARY KEY (member, number)
+) WITHOUT ROWID;
 
 -- the text of findings, once for all that say the same
 CREATE TABLE problem (
@@ -152,17 +174,6 @@ CREATE TABLE problem (
     fix TEXT NOT NULL               -- options of ckptdoctor fix that repair it, or ""
 );
 
--- what check finds in a member
-CREATE TABLE finding (
-    member INTEGER NOT NULL,
-    number INTEGER NOT NULL,        -- its place in the report, worst first
-    checkpoint INTEGER NOT NULL,
-    problem INTEGER NOT NULL,
-    PRIMARY KEY (member, number)
-) WITHOUT ROWID;
-CREATE INDEX finding_of_checkpoint ON finding (checkpoint);
-CREATE INDEX finding_by_problem ON finding (problem);
-
 -- what names a checkpoint, so that it is needed: an adapter its base, a link its target, a file of the run the last one
 CREATE TABLE reference (
     id INTEGER PRIMARY KEY,         -- hash of source, kind and target
@@ -176,16 +187,52 @@ CREATE TABLE reference (
 CREATE INDEX reference_to ON reference (target_id);
 CREATE INDEX reference_of_checkpoint ON reference (checkpoint);
 
+-- what became of a folder: one that lists as it did is not grouped again. Only audit reads this
+CREATE TABLE listing (
+    id INTEGER PRIMARY KEY,         -- hash of its path
+    store INTEGER NOT NULL,         -- hash of the store that was audited
+    listed INTEGER NOT NULL,        -- hash of names, sizes, times, inodes and etags of what is in it
+    nested INTEGER NOT NULL,        -- the same of files in folders that are parts of its checkpoints
+    signatures INTEGER NOT NULL,    -- sum of the signatures of its checkpoints
+    checkpoints BLOB NOT NULL,      -- their ids, 8 bytes each, in the byte order of the machine
+    said TEXT NOT NULL              -- JSON: places of parts of checkpoints, of folders to look into, links, other files
+);
+
+-- what is asked like a table
+CREATE VIEW checkpoint AS
+    SELECT own.id, own.run, run.path || own.name AS path, shared.series, shared.folder, shared.kind, shared.format,
+        shared.family, own.step, own.epoch, shared.step_source, shared.disagreement, own.metric, shared.metric_name,
+        shared.metric_source, shared.metric_mode, shared.unfinished, shared.complete, shared.level, shared.levels,
+        shared.trouble, shared.resumable, shared.lacks, shared.without, shared.health, shared.tensors,
+        shared.parameters, own.bytes, own.blocks, shared.optimizer_bytes, shared.dtype, own.content, own.weights,
+        shared.wasted_bytes, shared.deep, shared.error, own.microseconds / 1e6 AS seconds, shared.rules_version,
+        own.signature, own.mtime_ns, shared.owner
+    FROM checkpoint_own AS own LEFT JOIN run ON run.id = own.run
+        LEFT JOIN checkpoint_shared AS shared ON shared.id = own.shared;
+CREATE VIEW member AS
+    SELECT own.checkpoint, own.number, coalesce(folder.path, run.path || checkpoint_own.name) || own.name AS path,
+        shared.format, shared.layout, own.contents, shared.error
+    FROM member_own AS own LEFT JOIN member_shared AS shared ON shared.id = own.shared
+        LEFT JOIN folder ON folder.id = own.folder
+        LEFT JOIN checkpoint_own ON checkpoint_own.id = own.checkpoint LEFT JOIN run ON run.id = checkpoint_own.run;
+CREATE VIEW finding AS
+    SELECT own.checkpoint, own.number AS member, shared.number, shared.problem
+    FROM member_own AS own JOIN finding_shared AS shared ON shared.member = own.shared;
+CREATE VIEW files AS
+    SELECT coalesce(folder.path, run.path || checkpoint_own.name) || object.name AS path, object.checkpoint,
+        object.size, object.mtime_ns, object.device, object.inode, object.etag, object.blocks
+    FROM object LEFT JOIN folder ON folder.id = object.folder
+        LEFT JOIN checkpoint_own ON checkpoint_own.id = object.checkpoint LEFT JOIN run ON run.id = checkpoint_own.run;
+
+-- what people ask for
 CREATE VIEW checkpoints AS
     SELECT run.path AS run_path, run.store, checkpoint.* FROM checkpoint LEFT JOIN run ON run.id = checkpoint.run;
-CREATE VIEW files AS
-    SELECT CASE WHEN folder.path LIKE '%/' THEN folder.path ELSE folder.path || '/' END || object.name AS path, object.*
-    FROM object JOIN folder ON folder.id = object.folder;
 CREATE VIEW findings AS
     SELECT checkpoint.path AS checkpoint_path, member.path AS path, problem.code, problem.name, problem.severity,
         problem.message, problem.cause, problem.advice, problem.commands, problem.fix, finding.number,
         finding.checkpoint, finding.member, checkpoint.run
-    FROM finding JOIN problem ON problem.id = finding.problem JOIN member ON member.id = finding.member
+    FROM finding JOIN problem ON problem.id = finding.problem
+        JOIN member ON member.checkpoint = finding.checkpoint AND member.number = finding.member
         JOIN checkpoint ON checkpoint.id = finding.checkpoint;
 CREATE VIEW runs AS
     SELECT run.id, run.path, run.store, count(*) AS checkpoints, sum(complete) AS complete,
@@ -277,9 +324,16 @@ def _require_inventory(connection: sqlite3.Connection, path: str) -> None:
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if application != APPLICATION:
-        raise UnreadableError(f"{path} is a database, but not one of ckptdoctor audit. Name another file: -o store.db")
+        raise UnreadableError(
+            f"{path} is a database that ckptdoctor audit did not write. Name another file: -o store.db"
+        )
     if version > VERSION:
         raise UnreadableError(f"{path} was written by a later version of ckptdoctor. Upgrade ckptdoctor to read it.")
+    if version < VERSION:
+        raise UnreadableError(
+            f"{path} was written by an earlier version of ckptdoctor, and its tables are others now. Run ckptdoctor "
+            "audit into a new file, which examines everything once more."
+        )
 
 
 def _unreadable(path: str, error: sqlite3.Error) -> UnreadableError:

@@ -58,6 +58,7 @@ class Summary:
     """What an inventory holds. ``health`` counts the checkpoints by their column of this name.
 
     ``same_weights`` are checkpoints of different contents with the same weights, such as a fine-tune that is its base.
+    ``wasted`` are how many checkpoints have float32 weights that bfloat16 holds exactly, and the bytes that would save.
     ``unchanged`` are runs in which some tensors, but not all, are the same in every checkpoint.
     """
 
@@ -67,6 +68,7 @@ class Summary:
     blocks: int | None
     resumable: int
     optimizer_bytes: int
+    wasted: tuple[int, int]
     health: dict[str, int]
     problems: tuple[Problems, ...]
     errors: tuple[tuple[str, str], ...]
@@ -89,6 +91,7 @@ def summary_of(connection: Connection) -> Summary:
         blocks=_on_disk(connection),
         resumable=resumable,
         optimizer_bytes=optimizer,
+        wasted=tuple(connection.execute(_WASTED).fetchone()),
         health=dict(map(tuple, connection.execute("SELECT health, count(*) FROM checkpoint GROUP BY health"))),
         problems=tuple(_problems(connection)),
         errors=tuple(
@@ -101,6 +104,9 @@ def summary_of(connection: Connection) -> Summary:
         unchanged=tuple(_unchanged(connection)),
         disagreements=connection.execute("SELECT count(*) FROM checkpoint WHERE disagreement != ''").fetchone()[0],
     )
+
+
+_WASTED = "SELECT count(*), coalesce(sum(wasted_bytes), 0) FROM checkpoint WHERE wasted_bytes > 0"
 
 
 def _on_disk(connection: Connection) -> int | None:

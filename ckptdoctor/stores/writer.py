@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Container, Iterable, Iterator, Sequence
+import sqlite3
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from time import time
 from typing import Any
 
@@ -13,17 +15,26 @@ from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.stores import schema
 from ckptdoctor.stores.examine import Rows, text
 from ckptdoctor.stores.listing import Unit
+from ckptdoctor.stores.recall import Grouped, grouped, sum_of
 
-_CHILDREN = ("object", "member", "finding", "reference")  # tables whose rows belong to one checkpoint
-# tables whose rows belong to whoever refers to them, and by which columns that is
+_CHILDREN = ("object", "member_own", "reference")  # tables whose rows belong to one checkpoint
+# tables whose rows belong to whoever refers to them, and by which columns that is: those that refer to others first
 _SHARED = {
-    "run": ("SELECT run FROM checkpoint", "SELECT run FROM reference"),
-    "folder": ("SELECT folder FROM object",),
-    "layout": ("SELECT layout FROM member WHERE layout IS NOT NULL",),
-    "problem": ("SELECT problem FROM finding",),
+    "checkpoint_shared": ("SELECT shared FROM checkpoint_own",),
+    "member_shared": ("SELECT shared FROM member_own",),
+    "run": ("SELECT run FROM checkpoint_own", "SELECT run FROM reference"),
+    "folder": (
+        "SELECT folder FROM object WHERE folder IS NOT NULL",
+        "SELECT folder FROM member_own WHERE folder IS NOT NULL",
+    ),
+    "layout": ("SELECT layout FROM member_shared WHERE layout IS NOT NULL",),
+    "finding_shared": ("SELECT id FROM member_shared",),
+    "problem": ("SELECT problem FROM finding_shared",),
 }
-_REPLACE = frozenset({"checkpoint", "object", "member", "finding", "reference"})
+_KEYS = {"finding_shared": "member"}  # the columns that others name, where that is not id
+_REPLACE = frozenset({"listing", "checkpoint_own", "object", "member_own", "reference"})
 _ASKED = 500  # ids in a query
+_TOGETHER = 64  # checkpoints whose rows are inserted at once
 
 
 class Writer:
@@ -43,7 +54,10 @@ class Writer:
         self.connection.execute("PRAGMA cache_size = -65536")  # 64 MiB
         self.connection.execute("PRAGMA temp_store = FILE")
         self.connection.execute("CREATE TEMP TABLE seen (id INTEGER PRIMARY KEY)")
-        self._has_rows = bool(self._one("SELECT EXISTS (SELECT 1 FROM checkpoint)"))
+        self.connection.execute("CREATE TEMP TABLE visited (id INTEGER PRIMARY KEY)")  # folders
+        self._has_rows = bool(self._one("SELECT EXISTS (SELECT 1 FROM checkpoint_own)"))
+        self._waiting: dict[str, list[Sequence[Any]]] = {}
+        self._written = 0  # checkpoints of which rows wait
         self.replaced = False  # whether rows that others may have shared are gone
 
     def _one(self, query: str, values: Sequence[Any] = ()) -> Any:
@@ -52,7 +66,7 @@ class Writer:
     @property
     def checkpoints(self) -> int:
         """How many there are."""
-        found: int = self._one("SELECT count(*) FROM checkpoint")
+        found: int = self._one("SELECT count(*) FROM checkpoint_own")
         return found
 
     # ---- the log
@@ -83,30 +97,76 @@ class Writer:
         its path, where it was not yet, or is to be read ``again``.
         """
         ids = [schema.identity(each.candidate.path) for each in units]
-        self.connection.executemany("INSERT OR IGNORE INTO seen VALUES (?)", [(each,) for each in ids])
+        self._note_seen(ids)
         if not self._has_rows:
             yield from units
             return
-        marks = ", ".join("?" * len(ids))
-        known = {
-            key: said
-            for key, *said in self.connection.execute(
-                f"SELECT id, signature, rules_version, deep FROM checkpoint WHERE id IN ({marks})", ids
-            )
-        }
+        known = {key: said for key, *said in self._known(ids)}
         for key, each in zip(ids, units, strict=True):
             signature, version, read = known.get(key, (None, "", 0))
             wanted = each.candidate.path in deep and (again or not read)
             if signature != each.signature or version != __version__ or wanted:
                 yield each
 
+    def _note_seen(self, ids: Iterable[int]) -> None:
+        self.connection.executemany("INSERT OR IGNORE INTO seen VALUES (?)", [(each,) for each in ids])
+
+    def _known(self, ids: Sequence[int]) -> Iterator[tuple[int, int, str, int]]:
+        """Yield the id, signature, version and depth of those that are in the inventory."""
+        for at in range(0, len(ids), _ASKED):
+            some = ids[at : at + _ASKED]
+            marks = ", ".join("?" * len(some))
+            yield from self.connection.execute(
+                f"SELECT id, signature, rules_version, deep FROM checkpoint WHERE id IN ({marks})", some
+            )
+
+    def recall(self, folder: str) -> Grouped | None:
+        """Return what became of a folder the last time, None where that is not known."""
+        key = schema.identity(folder)
+        self.connection.execute("INSERT OR IGNORE INTO visited VALUES (?)", (key,))
+        if not self._has_rows:
+            return None
+        columns = ", ".join(schema.COLUMNS["listing"][2:])
+        row = self.connection.execute(f"SELECT {columns} FROM listing WHERE id = ?", (key,)).fetchone()
+        return grouped(row) if row is not None else None
+
+    def holds(self, known: Grouped, is_read: Callable[[int], bool], *, again: bool = False) -> bool:
+        """Return whether checkpoints of a folder are all in the inventory as they were then, and note that they are.
+
+        Those for which ``is_read`` is true are to be read deep, as in ``changed``.
+        """
+        found = 0
+        signatures = 0
+        for key, signature, version, read in self._known(known.checkpoints):
+            if version != __version__ or ((again or not read) and is_read(key)):
+                return False
+            found += 1
+            signatures += signature
+        if found != len(known.checkpoints) or sum_of((signatures,)) != known.signatures:
+            return False
+        self._note_seen(known.checkpoints)
+        return True
+
+    def keep(self, store: str, folder: str, found: Grouped) -> None:
+        """Keep what became of a folder."""
+        self._insert("listing", [(schema.identity(folder), schema.identity(store), *found.row)])
+
     def write(self, rows: Rows) -> None:
         """Write the rows of one checkpoint in place of those that it had."""
-        (key, *_) = rows["checkpoint"][0]
-        if self._has_rows and self._one("SELECT EXISTS (SELECT 1 FROM checkpoint WHERE id = ?)", (key,)):
+        (key, *_) = rows["checkpoint_own"][0]
+        if self._has_rows and self._one("SELECT EXISTS (SELECT 1 FROM checkpoint_own WHERE id = ?)", (key,)):
             self._forget([key])
         for table, some in rows.items():
-            self._insert(table, some)
+            if some:
+                self._waiting.setdefault(table, []).extend(some)
+        self._written += 1
+        if self._written >= _TOGETHER:
+            self._flush()
+
+    def _flush(self) -> None:
+        waiting, self._waiting, self._written = self._waiting, {}, 0
+        for table, rows in waiting.items():
+            self._insert(table, rows)
 
     def _insert(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
         self.connection.executemany(self._statements[table], rows)
@@ -118,13 +178,16 @@ class Writer:
             marks = ", ".join("?" * len(some))
             for table in _CHILDREN:
                 self.connection.execute(f"DELETE FROM {table} WHERE checkpoint IN ({marks})", some)
-            self.connection.execute(f"DELETE FROM checkpoint WHERE id IN ({marks})", some)
+            self.connection.execute(f"DELETE FROM checkpoint_own WHERE id IN ({marks})", some)
 
     def forget_unseen(self, store: str, unlisted: Iterable[str] = (), shard: tuple[int, int] = (1, 1)) -> int:
         """Remove the rows of checkpoints in a store that were not seen, and return how many these were.
 
         Of folders that could not be listed nobody knows what is gone.
         """
+        self.connection.execute(
+            "DELETE FROM listing WHERE store = ? AND id NOT IN (SELECT id FROM visited)", (schema.identity(store),)
+        )
         if not self._has_rows:
             return 0
         number, of = shard
@@ -154,13 +217,15 @@ class Writer:
         self.commit()
         self.connection.execute("ATTACH ? AS other", (other,))
         try:
-            both = self.connection.execute("SELECT id FROM checkpoint WHERE id IN (SELECT id FROM other.checkpoint)")
+            both = self.connection.execute(
+                "SELECT id FROM checkpoint_own WHERE id IN (SELECT id FROM other.checkpoint_own)"
+            )
             self._forget([key for (key,) in both.fetchall()])
             for table, columns in schema.COLUMNS.items():
                 how = "REPLACE" if table in _REPLACE else "IGNORE"
                 names = ", ".join(columns)
                 self.connection.execute(f"INSERT OR {how} INTO {table} ({names}) SELECT {names} FROM other.{table}")
-            number: int = self._one("SELECT count(*) FROM other.checkpoint")
+            number: int = self._one("SELECT count(*) FROM other.checkpoint_own")
             self.commit()
         finally:
             self.connection.rollback()
@@ -169,14 +234,22 @@ class Writer:
 
     def tidy(self) -> None:
         """Remove what nothing refers to any more."""
+        self._flush()
         if not self.replaced:
             return
         for table, users in _SHARED.items():
             used = " UNION ".join(users)
-            self.connection.execute(f"DELETE FROM {table} WHERE id NOT IN ({used})")
+            self.connection.execute(f"DELETE FROM {table} WHERE {_KEYS.get(table, 'id')} NOT IN ({used})")
+
+    def compact(self) -> None:
+        """Write the file without gaps: ids come in no order, so pages are part empty after most rows were written."""
+        self.commit()
+        with suppress(sqlite3.OperationalError):  # there is no room for a copy, and it is as right without
+            self.connection.execute("VACUUM")
 
     def commit(self) -> None:
         """Have all that was written stay."""
+        self._flush()
         self.connection.commit()
 
     def close(self) -> None:

@@ -68,8 +68,8 @@ def read_error(source: str) -> LoadError:
 
 def as_reference(error: LoadError, checkpoint: Checkpoint, source: str = "the model of the error") -> FromError:
     """Return the expectation of the model, as far as error and checkpoint tell. Raises UsageError without weights."""
-    state_dict = _meant(error, checkpoint)
-    if _whole_file(error, checkpoint, state_dict):
+    whole, state_dict = loaded(error, checkpoint)
+    if whole:
         return _of_whole_file(error, state_dict, source)
     here = {tensor.key: tensor for tensor in state_dict.tensors}
     # torch.nn.utils.spectral_norm asks files without versions for the plain weight as well, which its models lack
@@ -119,13 +119,14 @@ def _unasked(guessed: dict[str, str], here: Mapping[str, Tensor]) -> Iterator[st
             yield key[: -len(_STAT)] + _COUNTER
 
 
-def _whole_file(error: LoadError, checkpoint: Checkpoint, state_dict: StateDict) -> bool:
-    """Return whether the file was loaded as a whole, and the state dict is deeper.
+def loaded(error: LoadError, checkpoint: Checkpoint) -> tuple[bool, StateDict]:
+    """Return whether the file was loaded as a whole, although its state dict is deeper, and that state dict.
 
-    Then the unexpected keys are not those of the state dict.
+    Then the unexpected keys are not those of the state dict. Raises UsageError without weights.
     """
-    top = names_at_top(checkpoint)
-    return bool(state_dict.path) and bool(top.intersection(error.unexpected)) and not _named(error) & {*state_dict.keys}
+    state_dict, top = _meant(error, checkpoint), names_at_top(checkpoint)
+    below = bool(state_dict.path) and not _named(error) & {*state_dict.keys}
+    return below and bool(top.intersection(error.unexpected)), state_dict
 
 
 def _of_whole_file(error: LoadError, state_dict: StateDict, source: str) -> FromError:

@@ -136,7 +136,7 @@ def judged(run: str, found: Examined, files: Files, before: Base | None, *, head
 
 
 def in_epochs(position: Position) -> bool:
-    """Return whether epochs say how far a training is, and a step at most how far it is in the next one."""
+    """Return whether epochs say how far training is, and a step at most how far it is in the next one."""
     return position.epoch is not None and not (position.total and position.step is not None)
 
 

@@ -86,12 +86,55 @@ def bf16(values):
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16).tobytes()
 
 
+def _nibbles(codes):
+    """The first half of each row in the lower half of bytes, the second in the upper."""
+    half = codes.shape[-1] // 2
+    return codes[..., :half] | (codes[..., half:] << 4)
+
+
+def q4_k(values):
+    """Blocks of 256 elements in groups of 32, whose scales and minima have scales: each group from its least number."""
+    groups = values.reshape(-1, 8, 32).astype(np.float32)
+    lows = np.maximum(-groups.min(axis=2), 0)
+    steps = (groups.max(axis=2) + lows) / 15
+    scale, low = [(each.max(axis=1, keepdims=True) / 63).astype(np.float16) for each in (steps, lows)]
+    sixes = [
+        np.round(np.divide(each, one, out=np.zeros_like(each), where=one != 0)).clip(0, 63).astype(np.uint8)
+        for each, one in ((steps, scale.astype(np.float32)), (lows, low.astype(np.float32)))
+    ]
+    made, least = [(six * each.astype(np.float32))[:, :, None] for six, each in zip(sixes, (scale, low), strict=True)]
+    codes = np.round(np.divide(groups + least, made, out=np.zeros_like(groups), where=made != 0)).clip(0, 15)
+    first = [each[:, :4] | (each[:, 4:] >> 4 << 6) for each in sixes]
+    last = (sixes[0][:, 4:] & 15) | (sixes[1][:, 4:] << 4)
+    packed = _nibbles(codes.astype(np.uint8).reshape(-1, 4, 64)).reshape(-1, 128)
+    return np.concatenate((scale.view(np.uint8), low.view(np.uint8), *first, last, packed), axis=1).tobytes()
+
+
+def q6_k(values):
+    """Blocks of 256 elements in groups of 16, whose scales have a scale."""
+    groups = values.reshape(-1, 16, 16).astype(np.float32)
+    steps = np.abs(groups).max(axis=2) / 31
+    scale = (steps.max(axis=1, keepdims=True) / 127).astype(np.float16)
+    own = scale.astype(np.float32)
+    scales = np.round(np.divide(steps, own, out=np.zeros_like(steps), where=own != 0)).astype(np.int8)
+    made = (scales * own)[:, :, None]
+    codes = np.round(np.divide(groups, made, out=np.zeros_like(groups), where=made != 0)).clip(-32, 31) + 32
+    halves = codes.astype(np.uint8).reshape(-1, 2, 128)
+    upper = (halves >> 4).reshape(-1, 2, 4, 32)
+    upper = upper[:, :, 0] | upper[:, :, 1] << 2 | upper[:, :, 2] << 4 | upper[:, :, 3] << 6
+    lower = _nibbles(halves & 15).reshape(-1, 128)
+    raw = (lower, upper.reshape(-1, 64), scales.view(np.uint8), scale.view(np.uint8))
+    return np.concatenate(raw, axis=1).tobytes()
+
+
 STORED = {
     "F32": lambda values: values.astype(np.float32).tobytes(),
     "F16": lambda values: values.astype(np.float16).tobytes(),
     "BF16": bf16,
     "Q8_0": q8_0,
     "Q4_0": q4_0,
+    "Q4_K": q4_k,
+    "Q6_K": q6_k,
 }
 
 

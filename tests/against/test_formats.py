@@ -62,6 +62,20 @@ def test_numbers_within_half_a_step_are_quantised_and_others_are_not(kind, tmp_p
         assert failures(compared(other)) == {"w.weight": "wrong"}
 
 
+@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K"])
+def test_groups_of_a_block_that_were_rounded_are_accounted_for(kind, tmp_path):
+    """With scales that are rounded themselves."""
+    from tests.against.exports import STORED
+    from tests.formats.gguf.forge import gguf_bytes
+
+    values = np.random.default_rng(6).standard_normal((64, 512)).astype(np.float32)
+    path = tmp_path / "m.gguf"
+    path.write_bytes(gguf_bytes({"w.weight": (kind, values.shape, STORED[kind](values))}))
+    report = ckptdoctor.verify(path, against=stored({"w.weight": values}, tmp_path / "source.safetensors"))
+    assert report.accounted and verdicts(report) == {"quantised"}
+    assert report.fates[0].places[0].outcome.relative < 0.1
+
+
 @pytest.mark.parametrize("small_first_shard", [False, True])
 def test_shards_of_the_gguf_package_are_one_export(small_first_shard, tmp_path):
     """Its writer numbers them and says in each how many there are, as ``llama-gguf-split`` does."""

@@ -138,6 +138,37 @@ def test_a_file_that_was_loaded_whole(files):
     assert "  not confirmed: not in plain.pt" in explain("plain.pt", cwd=files, text=text)[1]
 
 
+@pytest.mark.parametrize("prefix", ["_orig_mod.module.", "module._orig_mod."])
+@pytest.mark.parametrize("whole", [True, False], ids=["loaded whole", "its weights"])
+def test_several_repairs_are_one_command(tmp_path, prefix, whole):
+    """Where its output is known to have exactly the keys of the model; done to the letter, torch loads it."""
+    net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+    torch.save(
+        {"epoch": 1, "model": {f"{prefix}{key}": value for key, value in net.state_dict().items()}}, tmp_path / "x.pt"
+    )
+    loaded = torch.load(tmp_path / "x.pt")
+    with pytest.raises(RuntimeError) as error:
+        net.load_state_dict(loaded if whole else loaded["model"])
+    out = explain("x.pt", cwd=tmp_path, text=str(error.value))[1]
+    (command,) = [line.partition("at once   ")[2] for line in out.splitlines() if line.startswith("  all at once   ")]
+    assert "  all 7 keys of the model fit after: " in out and command.endswith("--strip-module")
+    document = json.loads(explain("x.pt", "--format", "json", cwd=tmp_path, text=str(error.value))[1])
+    assert document["repair"] == command
+    assert run_here(*command.split()[1:], cwd=tmp_path).returncode == 0
+    loaded = torch.load(tmp_path / "x.fixed.pt")
+    net.load_state_dict(loaded if whole else loaded["model"])
+
+
+def test_a_repair_after_which_a_key_is_left_over_is_not_all(tmp_path):
+    """The model has a key fewer than the file: no command is said to do it all."""
+    net = torch.nn.Linear(2, 3, bias=False)
+    weights = {f"_orig_mod.module.{key}": value for key, value in torch.nn.Linear(2, 3).state_dict().items()}
+    torch.save(weights, tmp_path / "x.pt")
+    with pytest.raises(RuntimeError) as error:
+        net.load_state_dict(weights)
+    assert "all at once" not in explain("x.pt", cwd=tmp_path, text=str(error.value))[1]
+
+
 def test_a_file_that_does_not_have_it(files):
     """Nothing in the file is on a GPU; another file is no checkpoint at all."""
     assert "not confirmed: not in plain.pt: check finds no D602" in explain("plain.pt", cwd=files, text=CUDA)[1]
@@ -166,6 +197,7 @@ def test_json(files):
     assert document["schema"] == "ckptdoctor/1"
     assert document["file"] == "wrapped.pt"
     assert document["verdict"]["confirmed"] is True
+    assert document["repair"] is None
     (found,) = document["explanations"]
     assert (found["code"], found["name"], found["documented"]) == ("N401", "module-prefix", True)
     assert found["ways"] == [{"label": "repair it", "command": "ckptdoctor fix wrapped.pt --strip-module"}]

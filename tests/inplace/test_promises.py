@@ -18,6 +18,7 @@ import pytest
 import safetensors.torch
 import torch
 
+import ckptdoctor
 from ckptdoctor.inplace import changing, guards
 from ckptdoctor.inplace.disk import SystemDisk, _fallocate
 from ckptdoctor.repair import plan
@@ -147,6 +148,8 @@ def test_a_file_with_a_hot_journal_is_called_interrupted_and_undo_restores_it(pa
         done = run_here(*line, cwd=path.parent)
         assert done.returncode in (1, 2)
         assert command in (done.stdout + done.stderr).decode()
+    with pytest.raises(ckptdoctor.DamagedError, match="ckptdoctor undo"):
+        ckptdoctor.load(path)
     assert "interrupted" in fix(path, *options)[1]
     assert "interrupted" in undo(path, "--list")[1]
     assert undo(path) == (0, undo_text(path, options))
@@ -207,6 +210,16 @@ def test_tensors_that_move_are_not_taken_for_a_shift(count, tmp_path, monkeypatc
         f"{LONGER[1]}module.layer{number}": float(number) for number in range(count)
     }
     assert undo(path)[0] == 0
+    assert path.read_bytes() == before
+
+
+def test_compaction_is_refused_with_the_command_that_writes_a_new_file(tmp_path):
+    """Two slices of one storage, most of which nobody shows."""
+    path, values = tmp_path / "model.pt", torch.zeros(10_000)
+    torch.save({"v": values[:3], "w": values[2:9]}, path)
+    before = path.read_bytes()
+    status, said = fix(path, "--clone-shared")
+    assert (status, "-o model.fixed.pt" in said) == (1, True), said
     assert path.read_bytes() == before
 
 

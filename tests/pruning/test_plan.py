@@ -250,8 +250,8 @@ def test_of_several_metrics_one_is_chosen() -> None:
 @pytest.mark.parametrize(
     ("policy", "said"),
     [
-        (Policy(), "Say what is to stay"),
-        (Policy(broken=True), "Say what is to stay"),
+        (Policy(), "Choose what to keep"),
+        (Policy(broken=True), "Choose what to keep"),
         (Policy(last=-1), "at least 1"),
         (Policy(best=True), "No checkpoint has a metric"),
     ],

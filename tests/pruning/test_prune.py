@@ -180,7 +180,7 @@ def test_an_inventory_of_an_audit_that_did_not_end_is_refused(run, tmp_path):
         rows.execute("UPDATE audit SET state = 'interrupted'")
     rows.close()
     done = run_here("prune", "store.db", "--keep-last", "1", cwd=tmp_path)
-    assert done.returncode == 2 and b"did not end" in done.stderr
+    assert done.returncode == 2 and b"did not finish" in done.stderr
 
 
 def test_the_state_of_an_optimizer_next_to_weights_goes_with_them(tmp_path):
@@ -214,7 +214,7 @@ def store_db(tmp_path_factory):
     ("options", "said"),
     [
         ((), "Name the inventory"),
-        (("store.db",), "Say what is to stay"),
+        (("store.db",), "Choose what to keep"),
         (("store.db", "--keep-last", "1", "--metric", "loss"), "--keep-best"),
         (("--restore", "trash", "--apply"), "no other option"),
         (("missing.db", "--keep-last", "1"), "missing.db"),

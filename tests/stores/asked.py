@@ -7,13 +7,22 @@ from pathlib import Path
 
 from ckptdoctor.stores.audit import AuditRequest, audit
 from ckptdoctor.stores.engines.engine import Done
-from ckptdoctor.stores.examine import rows_of
 from ckptdoctor.stores.listing import unit_of
+from ckptdoctor.stores.parts import result_of
 from tests.runs.generated import make
 
 # columns and tables that say when and by whom, which no two audits have in common
-PASSING = {"seconds"}
-TABLES = ("run", "layout", "checkpoint", "folder", "object", "member", "problem", "finding", "reference")
+PASSING = {"seconds", "microseconds"}
+# tables and the views that are asked like tables, with what tells their rows apart
+TABLES = {
+    **dict.fromkeys(("run", "layout", "checkpoint_own", "checkpoint_shared", "folder", "member_shared"), "id"),
+    **dict.fromkeys(("problem", "reference", "checkpoint"), "id"),
+    **dict.fromkeys(("member_own", "member"), "checkpoint, number"),
+    "finding_shared": "member, number",
+    "finding": "checkpoint, member, number",
+    "object": "checkpoint, name",
+    "files": "checkpoint, path",
+}
 
 
 class Here:
@@ -35,7 +44,7 @@ class Here:
         if self.poison & set(self.batches[-1]):
             self.done.append(Done(number, over=True, failure="it was poison"))
             return
-        self.done += [Done(number, (rows_of(each, self.known, deep=batch.deep),)) for each in units]
+        self.done += [Done(number, (result_of(each, self.known, batch.how),)) for each in units]
         self.done.append(Done(number, over=True))
 
     def completed(self, seconds):
@@ -80,8 +89,7 @@ def checkpoints(database):
 def table(database):
     """Every row of every table, as far as two audits of the same store should agree."""
     found = {}
-    for name in TABLES:
-        order = "member, number" if name == "finding" else "id"
+    for name, order in TABLES.items():
         found[name] = [
             {column: value for column, value in each.items() if column not in PASSING}
             for each in rows(database, f"SELECT * FROM {name} ORDER BY {order}")

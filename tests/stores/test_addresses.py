@@ -10,7 +10,9 @@ from datetime import datetime, timezone
 import fsspec
 import pytest
 
+from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.errors import UnreadableError
+from ckptdoctor.stores.manifests import Manifest
 from tests.runs.generated import KINDS, Run, Saved, truncated
 from tests.stores.asked import audited, checkpoints, table
 
@@ -92,8 +94,31 @@ def test_what_is_no_manifest_is_told(tmp_path):
     (tmp_path / "b.json").write_text(json.dumps({"sourceBucket": "x", "fileFormat": "ORC", "files": []}))
     with pytest.raises(UnreadableError, match=r"is not the manifest\.json of an inventory"):
         audited(tmp_path / "a.json", output=tmp_path / "a.db", from_inventory=True)
-    with pytest.raises(UnreadableError, match="only inventories as CSV"):
+    with pytest.raises(UnreadableError, match="only CSV inventories"):
         audited(tmp_path / "b.json", output=tmp_path / "a.db", from_inventory=True)
+
+
+def test_an_inventory_is_never_whole_in_memory(tmp_path, monkeypatch):
+    """However many objects it lists: so much of a file is read at a time, packed as it is."""
+    monkeypatch.setattr("ckptdoctor.stores.manifests._READ", 1 << 20)
+    names = [os.urandom(40).hex() for _ in range(60_000)]
+    packed = gzip.compress(
+        "".join(f'"b","x/{name[:2]}/{name}.txt","{at}"\n' for at, name in enumerate(names)).encode(), 1
+    )
+    (tmp_path / "0.csv.gz").write_bytes(packed)
+    files = [{"key": "0.csv.gz"}]
+    said = {"sourceBucket": "b", "fileFormat": "CSV", "fileSchema": "Bucket, Key, Size", "files": files}
+    (tmp_path / "manifest.json").write_text(json.dumps(said))
+    lengths, read = [], FileSource.read
+    monkeypatch.setattr(
+        FileSource, "read", lambda self, at, length: (lengths.append(length), read(self, at, length))[1]
+    )
+    manifest = Manifest(str(tmp_path / "manifest.json"))
+    monkeypatch.undo()
+    assert sum(lengths) == len(packed) > 3 << 20 and max(lengths) <= 1 << 20
+    folders = [each for each in manifest.entries("s3://b/x") if each.folder]
+    assert len(folders) == 256 and sum(len(manifest.entries(each.path)) for each in folders) == len(names)
+    manifest.close()
 
 
 @pytest.mark.parametrize("damage", ["cut", "bits", "not text", "no key"])

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
+import fsspec
 import pytest
 
+from ckptdoctor.stores import schema
+from ckptdoctor.stores.examine import rows_of
+from ckptdoctor.stores.listing import Walk
+from tests.runs.generated import adam, in_safetensors, saved, weights
+from tests.stores import simulated
 from tests.stores.asked import audited, rows
 from tests.stores.simulated import SimulatedStore, installed, truth
 
@@ -42,12 +50,54 @@ def test_a_second_audit_asks_for_listings_only(tmp_path):
     assert SimulatedStore.requests["get"] == before["get"]
 
 
-def test_requests_of_a_checkpoint_are_few(tmp_path):
-    """However large it is: a header, or the end and the pickle of a zip, and the small files of a folder."""
+@pytest.mark.parametrize(
+    ("kind", "most"),
+    [("safetensors", {"ls": 0, "info": 0, "get": 1}), ("torch", {"ls": 0, "info": 0, "get": 1}),
+     ("trainer", {"ls": 1, "info": 0, "get": 5})],
+)  # fmt: skip
+def test_requests_of_a_checkpoint_are_few(kind, most, tmp_path):
+    """However large it is: nothing is asked that the listing has said, and no file is fetched twice."""
+    number = next(run for run in range(3) if simulated.kind(run) == kind)
+    every = [at for at in range(40) if simulated.planted(number, at, 7) == ("", "")]
     before = dict(SimulatedStore.requests)
-    done = audited("simulated://7-6-20", output=tmp_path / "store.db")
-    asked = {name: (number - before[name]) / done.listed for name, number in SimulatedStore.requests.items()}
-    assert asked["get"] < 4 and asked["info"] < 4 and asked["ls"] < 4
+    store = f"simulated://7-3-{every[-1] + 1}/team0/run{number}"
+    done = audited(store, output=tmp_path / "store.db")
+    faulty = done.listed - len(every)
+    assert done.listed > 30 and faulty < 6
+    asked = {name: count - before[name] for name, count in SimulatedStore.requests.items()}
+    ahead = {"ls": 2, "info": 0, "get": 0}  # the listing of the run; what is not valid is asked once more
+    for name, count in asked.items():
+        assert count <= done.listed * most[name] + ahead[name] + 12 * faulty, name
+
+
+def test_what_was_replaced_since_it_was_listed_is_not_called_broken(tmp_path, monkeypatch):
+    """The size that the listing said is asked again before anything is said to be wrong."""
+    system = fsspec.filesystem("memory")
+    system.pipe("/replaced/run/step_1.pt", saved({"model": weights(), "iter_num": 1}))
+    system.pipe("/replaced/hf/checkpoint-5/model.safetensors", in_safetensors())
+    system.pipe("/replaced/hf/checkpoint-5/trainer_state.json", b'{"global_step": 5}')
+    units = list(Walk("memory://replaced").units())
+    system.pipe("/replaced/run/step_1.pt", saved({"model": weights(), "optimizer": adam(), "iter_num": 2}))
+    system.pipe("/replaced/hf/checkpoint-5/model.safetensors", in_safetensors("layers.0"))
+    try:
+        for each in units:
+            rows = rows_of(each, set())
+            assert rows["checkpoint_shared"][0][schema.COLUMNS["checkpoint_shared"].index("level")] is not None
+    finally:
+        system.rm("/replaced", recursive=True)
+
+
+def test_folders_are_listed_several_at_once(tmp_path, monkeypatch):
+    """Where an answer takes a while: a hundred and more do not take so many times as long, and are the same."""
+    audited("simulated://7-9-16", output=tmp_path / "a.db")
+    monkeypatch.setenv("SIMULATED_LATENCY", "0.05")
+    before, started = SimulatedStore.requests["ls"], time.monotonic()
+    units = list(Walk("simulated://7-9-16").units())
+    asked = SimulatedStore.requests["ls"] - before
+    assert asked == 3 + 9 + 3 * 16 and time.monotonic() - started < asked * 0.05 / 2
+    assert {each.candidate.path: each.signature for each in units} == {
+        each["path"]: each["signature"] for each in rows(tmp_path / "a.db", "SELECT path, signature FROM checkpoint")
+    }
 
 
 @pytest.mark.slow

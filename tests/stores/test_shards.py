@@ -6,6 +6,7 @@ import os
 import time
 
 import pytest
+import safetensors.torch
 import torch
 
 import ckptdoctor
@@ -89,6 +90,38 @@ def test_every_byte_is_read_where_it_is_asked_for(tmp_path):
     codes = {each["code"] for each in rows(tmp_path / "a.db", "SELECT * FROM findings WHERE path = ?", str(bad))}
     assert "F009" in codes
     assert deep["model.safetensors"]["weights"] == deep["step_1.pt"]["weights"]
+
+
+def test_float32_that_bfloat16_holds_is_counted(tmp_path):
+    """To the byte, as the last 16 bits of each weight say: of whole storages, once, and not of optimizers."""
+    half = torch.rand(40, 40).bfloat16().float()
+    outside = torch.tensor([1e38, -0.0, 2.0**-126, 1e-40]).bfloat16().float()
+    almost = half.clone()
+    almost.view(torch.int32)[7, 9] |= 1
+    shared = torch.rand(100).bfloat16().float()
+    optimizer = {"state": {0: {"exp_avg": half.clone()}}, "param_groups": [{"params": [0], "betas": (0.9, 0.99)}]}
+    files = {
+        "a.pt": ({"model": {"w": half, "tied": half, "view": half[:3]}, "optimizer": optimizer, "step": 1}, 3_200),
+        "b.pt": ({"x": almost, "y": outside}, 8),
+        "c.pt": ({"x": half.bfloat16(), "y": half.double(), "z": torch.tensor([1.0, float("nan")] * 32)}, 0),
+        "d.pt": ({"x": shared[:50], "y": shared[50:]}, 200),
+    }
+    for name, (contents, _) in files.items():
+        write(tmp_path / "x" / name, saved(contents))
+    write(tmp_path / "x" / "e.safetensors", safetensors.torch.save({"x": half, "y": almost}))
+    wanted = {name: nbytes for name, (_, nbytes) in files.items()} | {"e.safetensors": 3_200}
+
+    def told(database):
+        return {os.path.basename(path): row["wasted_bytes"] for path, row in checkpoints(database).items()}
+
+    audited(tmp_path / "x", output=tmp_path / "a.db")
+    assert told(tmp_path / "a.db") == dict.fromkeys(wanted)
+    result = run_here("audit", "x", "--deep", "-o", "a.db", "--jobs", "1", cwd=tmp_path)
+    assert told(tmp_path / "a.db") == wanted
+    assert b"4 checkpoints have float32 weights that bfloat16 holds exactly: 6.6 kB less" in result.stdout
+    page = tmp_path / "page.html"
+    run_here("report", "a.db", "-o", str(page), cwd=tmp_path)
+    assert "Float32 for nothing" in page.read_text() and "6.6 kB" in page.read_text()
 
 
 def test_deep_may_stand_in_front_of_a_store(tmp_path):

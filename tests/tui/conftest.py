@@ -3,7 +3,6 @@ import gc
 import hypothesis  # noqa: F401  at once: what the browser freezes, it could not follow later
 import pytest
 import textual.screen
-from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 
 from ckptdoctor.rules.examples import Obj, T
@@ -86,8 +85,6 @@ def sheets_parsed_once():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Stylesheet, "_parse_rules", parsed)
-        # what Textual's own gives is the same, in Python: for every widget it looks for each rule in a set of them
-        patch.setattr(RuleSet, "__hash__", object.__hash__)
         yield
 
 

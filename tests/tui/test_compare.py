@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import pytest
+import json
+import re
+from collections import Counter
 
+import pytest
+import torch
+
+import ckptdoctor
 from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.tui.models.comparison import COUNTED, ComparedEntries
 from ckptdoctor.tui.models.side_by_side import Show
 from ckptdoctor.tui.screens import compare
 from ckptdoctor.tui.screens.compare import CompareScreen
 from ckptdoctor.tui.widgets.compare_view import CompareView
 from ckptdoctor.tui.widgets.tensor.heatmap import DifferenceMap
+from tests.commands import run_here
 from tests.tui import NARROW, NORMAL, WIDE, browse, screen, screens, text_of, walk
-from tests.tui.pairs import save_pair
+from tests.tui.pairs import save_pair, waves
 
 AT_ONCE = compare.reads_at_once
 
@@ -62,6 +70,33 @@ def test_equal_checkpoints_are_one_line():
     assert after == ["16 tensors the same"]
 
 
+def test_a_number_means_the_same_everywhere(library):
+    """The border counts each way of being different as the report's groups and its sentence do, and JSON."""
+    found = ckptdoctor.diff("a.pt", "b.pt", values=True)
+    counts = {COUNTED[kind]: number for kind, number in ComparedEntries(found).counts().items() if number}
+    lines = run_here("diff", "a.pt", "b.pt", "--values", "--format", "concise", cwd=library).stdout.decode()
+    groups: Counter[str] = Counter()
+    for label, number in re.findall(r"b\.pt: ([\w ]+): (\d+) tensors?: ", lines):
+        groups[label] += int(number)
+    assert counts.items() <= groups.items() and groups.keys() - counts == {"converted"}  # exactly: nothing changed
+    assert counts == {"changed": 2, "reshaped": 2, "recast": 1, "renamed": 1, "only in A": 1, "only in B": 1}
+    assert found.summary.startswith("2 of 15 tensors changed and 2 have a different shape (in ")
+    document = json.loads(run_here("diff", "a.pt", "b.pt", "--values", "--format", "json", cwd=library).stdout)
+    assert {name: document["counts"][name] for name in ("changed", "reshaped", "recast")}.items() <= counts.items()
+
+
+def test_the_part_of_a_name_that_differs_is_on_the_screen(tmp_path):
+    """However long the names are, in a terminal of 80 columns and in one of 120."""
+    for name, step in (("old.pt", "self_attn.query"), ("new.pt", "attn.q")):
+        long = f"transformer.encoder.layers.{{}}.{step}.projection.weight"
+        tensors = {long.format(layer): waves(4, 4, phase=layer) for layer in range(3)}
+        torch.save(tensors, tmp_path / name)
+    for size in (NARROW, NORMAL):
+        shown = browse(str(tmp_path / "old.pt"), "v", "o", size=size, other=str(tmp_path / "new.pt"))
+        line = next(line for line in shown.split("\n") if "self_attn.query" in line and "→" in line)
+        assert "attn.q" in line.replace("self_attn.query", "")
+
+
 def test_folds_open_and_close():
     """Enter opens a fold in its place; again closes it."""
     stages = ((), ("down", "down", "down", "enter"), ("enter",), ("home", "down", "left"))
@@ -79,7 +114,7 @@ def test_kinds():
         return app.screen.wanted.show, lines(app)
 
     (show, seen), (then, rest) = walk("a.pt", ("m",), ("m",), look=shown, other="b.pt")
-    assert show is Show.CHANGED and "fc.weight" in seen and "old.scale" not in seen
+    assert show is Show.UNLIKE and "fc.weight" in seen and "old.scale" not in seen
     show, seen = then, rest  # without values nothing is renamed
     assert show is Show.ONLY_A and set(seen) == {"layer1.0.bn1.bias", "old.scale"}
     show, seen = browse("a.pt", "v", "m", "m", look=shown, other="b.pt")

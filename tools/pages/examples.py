@@ -120,9 +120,12 @@ def prepare(folder: Path) -> None:
     carry_out("ckptdoctor seal copy.pt", folder)
     shutil.copy(folder / "base.pt", folder / "worn.pt")
     carry_out("ckptdoctor seal worn.pt --parity 10%", folder)
-    with open(folder / "worn.pt", "r+b") as worn:
-        worn.seek(10_000)
-        worn.write(b"some bytes that were not there before")
+    carry_out("ckptdoctor convert base.pt worn --shard-size 6kB", folder)
+    carry_out("ckptdoctor seal worn --parity 10%", folder)
+    for damaged in (folder / "worn.pt", sorted((folder / "worn").glob("*.safetensors"))[0]):
+        with open(damaged, "r+b") as worn:
+            worn.seek(damaged.stat().st_size // 2)
+            worn.write(b"some bytes that were not there before")
     carry_out("ckptdoctor convert base.pt export.safetensors", folder)
     (folder / "run").mkdir()
     shutil.copy(SAMPLES / "healthy" / "training.pt", folder / "run" / "epoch_41.pt")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol, cast
 
 from ckptdoctor.checkpoint import Source
+from ckptdoctor.checkpoint.source import AsFile
 from ckptdoctor.errors import DamagedError, NotACheckpointError, TruncatedError
 
 _CHUNK = 1 << 20  # bytes read, and unpacked, at a time
@@ -139,7 +140,7 @@ def _zstandard(source: Source) -> Iterator[bytes]:
             f"{source.path} is a zstd file, which this Python cannot unpack by itself: {how}."
         ) from error
     reader = zstandard.ZstdDecompressor(max_window_size=_MOST_MEMORY).stream_reader(
-        io.BufferedReader(_Raw(source), _CHUNK), read_across_frames=True
+        io.BufferedReader(AsFile(source), _CHUNK), read_across_frames=True
     )
     return _read(reader, zstandard.ZstdError, source)
 
@@ -153,21 +154,3 @@ def _read(reader: Any, error_type: type[Exception], source: Source) -> Iterator[
         if not piece:
             return
         yield piece
-
-
-class _Raw(io.RawIOBase):
-    """A source from its beginning to its end, for libraries that want a file."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        length = min(len(view), self._source.size - self._at)
-        view[:length] = self._source.read(self._at, length)
-        self._at += length
-        return length

@@ -81,6 +81,8 @@ def _tiles(found: Overview) -> Iterator[str]:
         yield tile("Size", size(totals.size), "of all files")
     yield tile("Duplicates", size(totals.spare_bytes), "would be free with one copy of each")
     yield tile("Only to resume", size(totals.optimizer_bytes), "states of optimizers")
+    if totals.wasted_bytes:
+        yield tile("Float32 for nothing", size(totals.wasted_bytes), "bfloat16 holds these weights exactly")
 
 
 # ---- health over time
@@ -146,8 +148,10 @@ def _broken(found: Overview) -> str:
 def _broken_row(each: Broken) -> str:
     kind = "warning" if each.health == "unfinished" else "error"
     advice = f"<p>{text(with_path(each.advice, each.member), _TOLD)}</p>" if each.advice else ""
-    line = with_path(each.command, each.member) if each.command else f"ckptdoctor check {quote(each.path)}"
-    line = "" if "ckptdoctor " in each.advice else command(line)
+    if each.command:
+        line = command(with_path(each.command, each.member))
+    else:
+        line = "" if "ckptdoctor " in each.advice else command(f"ckptdoctor check {quote(each.path)}")
     head = f'<b class="badge">{text(each.health)}</b> <span>{text(size(each.size))}</span>'
     return (
         f'<article class="finding {kind}"><h3>{head}</h3><p class="message">{name(each.path, _TOLD)}</p>'
@@ -159,8 +163,8 @@ def _problems(problems: Sequence[Problem]) -> str:
     rows = [
         f'<tr><th scope="row"><code>{text(each.code)}</code></th><td>{text(each.severity)}</td>'
         f"<td>{text(each.name)}</td>"
-        f'<td class="n">{count(each.checkpoints)}</td><td class="n">{text(size(each.size))}</td>'
-        f'<td class="soft">{text(each.message, _TOLD)}</td></tr>'
+        f'<td class="n" data-label="checkpoints">{count(each.checkpoints)}</td>'
+        f'<td class="n">{text(size(each.size))}</td><td class="soft">{text(each.message, _TOLD)}</td></tr>'
         for each in problems
     ]
     columns = (("rule", ""), ("severity", ""), ("name", ""), ("checkpoints", "n"), ("size", "n"), ("for example", ""))
@@ -175,7 +179,7 @@ def _table(key: str, columns: Sequence[tuple[str, str]], rows: Sequence[str]) ->
         [f'<th class="{kind}">{text(title)}</th>' if kind else f"<th>{text(title)}</th>" for title, kind in columns]
     )
     return (
-        f'<div class="scroll"><table class="plain wide" id="{key}"><thead><tr>{head}</tr></thead>'
+        f'<div class="scroll"><table class="plain wide groups" id="{key}"><thead><tr>{head}</tr></thead>'
         f"<tbody>{lines(rows)}</tbody></table></div>"
     )
 
@@ -218,7 +222,7 @@ def _space(found: Overview) -> str:
     ]
     table = _table("owner-table", (("owner", ""), ("checkpoints", "n"), ("size", "n")), owners)
     about = "Each area is a folder, as large as the checkpoints in it."
-    return section("size", "Space", f'<div class="treemap">{drawing}</div>{table}', about)
+    return section("size", "Space", f'<div class="treemap scroll">{drawing}</div>{table}', about)
 
 
 def _areas(folder: _Folder, path: str, box: Rectangle, colour: int | None, depth: int) -> Iterator[str]:
@@ -244,7 +248,7 @@ def _areas(folder: _Folder, path: str, box: Rectangle, colour: int | None, depth
 
 
 def _duplicates(found: Overview) -> str:
-    rows = [_duplicate(each) for each in found.duplicates]
+    rows = [_duplicate(each, found.stores) for each in found.duplicates]
     rest = dict(found.left_out)["duplicates"]
     about = (
         "Checkpoints with the same tensors and the same checksums of each, by what one copy less of each would free."
@@ -254,19 +258,20 @@ def _duplicates(found: Overview) -> str:
     return section("duplicates", "Duplicates", _table("duplicate-table", columns, rows), about)
 
 
-def _duplicate(each: Duplicate) -> str:
+def _duplicate(each: Duplicate, stores: Sequence[str]) -> str:
     more = beyond(each.copies - len(each.paths), before="… ")
-    paths = "<br>".join([name(path, 400) for path in each.paths] + ([more] if more else []))
+    paths = "<br>".join([name(_in_store(path, stores), 400) for path in each.paths] + ([more] if more else []))
     return (
-        f'<tr><td class="n">{count(each.copies)}</td><td class="n">{text(size(each.size))}</td>'
-        f'<td class="n">{text(size(each.spare_bytes))}</td><td class="key">{paths}</td></tr>'
+        f'<tr><td class="n" data-label="copies">{count(each.copies)}</td>'
+        f'<td class="n" data-label="size">{text(size(each.size))}</td>'
+        f'<td class="n" data-label="spare">{text(size(each.spare_bytes))}</td><td class="key">{paths}</td></tr>'
     )
 
 
 def _runs(found: Overview) -> str:
     rows = [_run(each, found.stores) for each in found.runs]
     rest = dict(found.left_out)["runs"]
-    about = "The newest valid checkpoint of each run by its step, and the newest that a training can resume from."
+    about = "The newest valid checkpoint of each run by its step, and the newest that training can resume from."
     about += f" The largest are shown; {count(rest)} more are in the inventory." if rest else ""
     columns = (
         *(("run", ""), ("checkpoints", "n"), ("not valid", "n"), ("size", "n"), ("to resume", "n")),
@@ -276,16 +281,30 @@ def _runs(found: Overview) -> str:
     return section("runs", "Runs", f"{_filter('run-table', 'a run, a checkpoint')}{table}" if table else "", about)
 
 
+def _in_store(path: str, stores: Sequence[str]) -> str:
+    """Return a path as it is read where the only store is named above."""
+    return path.removeprefix(f"{stores[0].rstrip('/')}/") if len(stores) == 1 else path
+
+
 def _run(each: RunRow, stores: Sequence[str]) -> str:
-    alone = f"{stores[0].rstrip('/')}/" if len(stores) == 1 else ""
-    bad = f'<td class="n odd">{count(each.invalid)}</td>' if each.invalid else '<td class="n"></td>'
-    newest = f'<td class="key">{name(each.newest)}</td>' if each.newest else '<td class="odd">none</td>'
+    bad = (
+        f'<td class="n odd" data-label="not valid">{count(each.invalid)}</td>'
+        if each.invalid
+        else '<td class="n"></td>'
+    )
+    newest = (
+        f'<td class="key" data-label="newest valid">{name(each.newest)}</td>'
+        if each.newest
+        else '<td class="odd" data-label="newest valid">none</td>'
+    )
     resumes = "the same" if each.resumable and each.resumable == each.newest else name(each.resumable)
     return (
-        f'<tr><th scope="row" class="key">{name(each.path.removeprefix(alone), 400)}</th>'
-        f'<td class="n">{count(each.checkpoints)}</td>{bad}'
-        f'<td class="n">{text(size(each.size))}</td><td class="n">{text(size(each.optimizer_bytes))}</td>{newest}'
-        f'<td class="n">{"" if each.level is None else f"V{each.level}"}</td><td class="key">{resumes}</td></tr>'
+        f'<tr><th scope="row" class="key">{name(_in_store(each.path, stores), 400)}</th>'
+        f'<td class="n" data-label="checkpoints">{count(each.checkpoints)}</td>{bad}'
+        f'<td class="n">{text(size(each.size))}</td>'
+        f'<td class="n" data-label="to resume">{text(size(each.optimizer_bytes))}</td>{newest}'
+        f'<td class="n" data-label="level">{"" if each.level is None else f"V{each.level}"}</td>'
+        f'<td class="key" data-label="resumes from">{resumes}</td></tr>'
     )
 
 
@@ -293,7 +312,7 @@ def _unseen(found: Overview) -> str:
     """Return what was not read: nothing left out may pass for valid."""
     items = []
     if not found.complete:
-        items.append("The audit did not end: checkpoints may be missing. Run it again, and it goes on.")
+        items.append("The audit did not finish: checkpoints may be missing. Run it again to continue.")
     if not found.deep:
         items.append("Values and bytes: headers only were read. ckptdoctor audit --deep reads the rest.")
     items += [f"{folder}: {why}" for folder, why in found.unlisted]

@@ -148,7 +148,7 @@ def _controls(examined: Examined) -> str:
     choices = [("", "all tensors"), *[(f"kind:{kind}", f"of the {kind}") for kind in dict.fromkeys(kinds(examined))]]
     choices += [("mark", "with a finding")] if examined.report.findings else []
     choices += [("odd", "with NaN or infinity"), ("same", "all values the same")] if examined.values is not None else []
-    choices += [("changed", "changed in B")] if examined.difference is not None else []
+    choices += [("differs", "differs in B")] if examined.difference is not None else []
     orders = '<option value="">natural</option><option value="file">as in the file</option>'
     order = f'<label>order <select id="order">{orders}</select></label>' if _moved(examined) else ""
     options = "".join([f'<option value="{text(key)}">{text(told)}</option>' for key, told in choices])
@@ -338,7 +338,6 @@ def _word(pair: Pair) -> str:
         word for word, so in (("reshaped", pair.reshaped), ("recast", pair.recast), ("renamed", pair.renamed)) if so
     ]
     if pair.values is not None:
-        verdict = pair.values.verdict
-        word = "equal" if verdict is Verdict.EQUAL else "changed" if verdict is Verdict.OTHER_BYTES else verdict.value
+        word = "changed" if pair.changed else pair.values.verdict.value
         return ", ".join([*told, word]) if word != "not compared" or not told else ", ".join(told)
     return ", ".join(told) or "same header"

@@ -1,7 +1,7 @@
 """An adapter in the layout of a different program from the one that will read it.
 
 Meaning
-    kohya's scripts, LyCORIS, diffusers and peft call the same tensors differently: ``lora_unet_….lora_down.weight``
+    kohya's scripts, LyCORIS, diffusers and peft name the same tensors differently: ``lora_unet_….lora_down.weight``
     with ``.alpha``, ``….hada_w1_a``, ``….processor.to_q_lora.down.weight``, ``….lora_A.weight``. This file has the
     names of one of them, and the name of a file, or a reference, of another.
 

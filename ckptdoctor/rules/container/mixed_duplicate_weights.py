@@ -16,7 +16,7 @@ Detection
     warning where their lengths differ by more than a tenth, so that they cannot hold the same tensors.
 
 Repair
-    None: decide which one is right, and delete or move the other. ``ckptdoctor check A --like B`` compares them.
+    None: decide which one is right, and delete or move the other. ``ckptdoctor diff A B`` compares them.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Meaning
     was replaced, as merges do.
 
 Why it matters
-    Nothing is wrong with it. It shows which layers a training has changed: more or fewer than you intended are a sign
+    Nothing is wrong with it. It shows which layers training has changed: more or fewer than you intended are a sign
     of a wrong ``requires_grad``.
 
 Symptoms
@@ -47,7 +47,7 @@ HEALTHY = (
 
 @rule("V658", "diff-report", Severity.INFO)
 def diff_report(found: SameAsBase) -> Iterator[Problem]:
-    """Report what a training has changed, where it has not changed everything."""
+    """Report what training has changed, where it has not changed everything."""
     same = [each for each in found.same if may_train(each.key, each.dtype)]
     different = [each for each in found.different if may_train(each.key, each.dtype)]
     if not same or not different:

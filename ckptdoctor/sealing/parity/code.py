@@ -14,10 +14,17 @@ from ckptdoctor.sealing.parity.layout import Layout
 SLICE = 128 << 10
 
 
+def needed() -> str:
+    """Return the sentence that names the command which installs zfec; "" where it is installed."""
+    if find_spec("zfec") is not None:
+        return ""
+    return f"Parity needs zfec, which is not installed: {installing()} 'ckptdoctor[parity]'"
+
+
 def require_installed() -> None:
     """Raise MissingPackageError where zfec is not installed, ahead of work that would need it in the end."""
-    if find_spec("zfec") is None:
-        raise MissingPackageError(f"Parity needs zfec, which is not installed: {installing()} 'ckptdoctor[parity]'")
+    if needed():
+        raise MissingPackageError(needed())
 
 
 def parity_of(layout: Layout, shares: Sequence[memoryview]) -> list[bytes]:

@@ -9,10 +9,11 @@ from hashlib import sha256
 from shlex import quote
 from time import perf_counter
 
-from ckptdoctor.checkpoint import FileSource
+from ckptdoctor.checkpoint import FileIdentity, FileSource
 from ckptdoctor.checkpoint.missing import missing
 from ckptdoctor.checkpoint.progress import current, phase
 from ckptdoctor.errors import RefusedError, UnreadableError, UsageError, WriteError
+from ckptdoctor.inplace.names import interrupted, told
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.sealing.manifest import entries_of
@@ -21,9 +22,9 @@ from ckptdoctor.sealing.parity.code import SLICE, rebuilt, require_installed
 from ckptdoctor.sealing.parity.losses import Losses, losses
 from ckptdoctor.sealing.parity.table import ParityFile, read_parity
 from ckptdoctor.wording import plural
-from ckptdoctor.writing import Copy, Recipe, Segment, publish
+from ckptdoctor.writing import Copy, Part, Recipe, Segment, publish
 from ckptdoctor.writing.system import put
-from ckptdoctor.writing.target import resolve
+from ckptdoctor.writing.target import Target, resolve
 from ckptdoctor.writing.unfinished import temporary_file
 
 _CHUNK = 4 << 20  # bytes that are hashed at once
@@ -66,47 +67,81 @@ def rebuild(
     MissingPackageError and WriteError.
     """
     started = perf_counter()
-    kept = _parity(path, parity)
-    by = _proof(path, kept)
+    _require_file(path)
     with ExitStack() as stack:
-        source = stack.enter_context(closing(FileSource(path)))
-        with phase("comparing blocks", kept.table.layout.size) as work:
-            found = losses(source, kept, work)
-        report = RebuildReport(path, kept.path, None, found, source.size, found.layout.size, kept.table.digest, by)
+        seen = examine(path, parity)
+        report = seen.report
         if not report.changes:
-            _require_digest(path, kept)
             return replace(report, seconds=perf_counter() - started)
-        _require_enough(path, kept, found)
         stem, suffix = os.path.splitext(path)
         wanted = output or f"{stem}.rebuilt{suffix}"
         wanted = os.path.join(wanted, os.path.basename(path)) if os.path.isdir(wanted) else wanted
         report = replace(report, output=wanted)
         if dry:
             return replace(report, seconds=perf_counter() - started)
-        require_installed()
-        target = resolve(wanted, os.stat(source.file), force=force)
+        part = part_of(stack, seen, wanted, resolve(wanted, os.stat(path), force=force))
+        publish(part.recipe, wanted, force=force, verify=part.verify, identity=seen.identity)
+    return replace(report, written=True, seconds=perf_counter() - started)
+
+
+@noun
+class Seen:
+    """A file that was compared with its parity, before anything is written; and what it was then."""
+
+    report: RebuildReport
+    kept: ParityFile
+    identity: FileIdentity | None
+
+
+def examine(path: str, parity: str | None = None) -> Seen:
+    """Compare a file with its parity, and prove by its SHA-256 what needs no rebuilding.
+
+    Raises UnreadableError, DamagedError for parity that is not intact, and RefusedError as ``rebuild`` does.
+    """
+    kept = _parity(path, parity)
+    by = _proof(path, kept)
+    with closing(FileSource(path)) as source:
+        with phase("comparing blocks", kept.table.layout.size) as work:
+            found = losses(source, kept, work)
+        report = RebuildReport(path, kept.path, None, found, source.size, found.layout.size, kept.table.digest, by)
+        if report.changes:
+            _require_enough(path, kept, found)
+        else:
+            _require_digest(path, kept)
+        return Seen(report, kept, source.identity)
+
+
+def part_of(stack: ExitStack, seen: Seen, output: str, beside: Target) -> Part:
+    """Rebuild what is lost, in a file next to a target that lasts as long as the stack; return what is to be written.
+
+    Raises MissingPackageError, and WriteError where there is no room.
+    """
+    require_installed()
+    path, kept, found = seen.report.path, seen.kept, seen.report.losses
+    with closing(FileSource(path)) as source:
         try:
-            scratch, fd = stack.enter_context(temporary_file(target))
+            scratch, fd = stack.enter_context(temporary_file(beside))
             stack.callback(os.close, fd)
             _decode(source, kept, found, fd)
         except OSError as error:
             raise WriteError(
-                f"{wanted} could not be written: {error.strerror or error}. Nothing has changed."
+                f"{output} could not be written: {error.strerror or error}. Nothing has changed."
             ) from error
         recipe = Recipe(source.file, tuple(_segments(found, scratch)))
-        publish(recipe, wanted, force=force, verify=lambda made: _require_digest(made, kept), identity=source.identity)
-    return replace(report, written=True, seconds=perf_counter() - started)
+    return Part(recipe, output, lambda made: _require_digest(made, kept))
+
+
+def _require_file(path: str) -> None:
+    if is_address(path):
+        raise UsageError(f"{path} is an address: only local files are rebuilt. Download it first.")
+    if not os.path.lexists(path):
+        raise missing(path)
+    owner = interrupted(path)
+    if owner is not None:
+        raise RefusedError(told(path, owner))
 
 
 def _parity(path: str, parity: str | None) -> ParityFile:
-    if is_address(path):
-        raise UsageError(f"{path} is an address: only local files are rebuilt. Download it first.")
-    if os.path.isdir(path):
-        raise UsageError(
-            f"{path} is a folder. Name the damaged file in it: ckptdoctor verify {quote(path)} lists them."
-        )
-    if not os.path.lexists(path):
-        raise missing(path)
     where = parity or path + table.SUFFIX
     if not os.path.lexists(where):
         raise UnreadableError(
@@ -142,14 +177,19 @@ def _require_enough(path: str, kept: ParityFile, found: Losses) -> None:
     )
 
 
-def _require_digest(path: str, kept: ParityFile) -> None:
-    digest, size = sha256(), kept.table.layout.size
+def size_and_digest(path: str) -> tuple[int, str]:
+    """Return how many bytes a file has, and their SHA-256; the phase of work that goes on counts them."""
+    digest = sha256()
     with closing(FileSource(path)) as source:
         for at in range(0, source.size, _CHUNK):
             chunk = source.read(at, min(_CHUNK, source.size - at))
             digest.update(chunk)
             current().advance(len(chunk))
-    if (source.size, digest.hexdigest()) != (size, kept.table.digest):
+        return source.size, digest.hexdigest()
+
+
+def _require_digest(path: str, kept: ParityFile) -> None:
+    if size_and_digest(path) != (kept.table.layout.size, kept.table.digest):
         raise RefusedError(
             f"Each block matches its checksum in {kept.path}, and all of them together do not have the SHA-256 that is "
             "stated there. The parity file is damaged, so nothing is proven, and nothing was written."

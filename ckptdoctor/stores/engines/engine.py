@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from ckptdoctor.noun import noun
-from ckptdoctor.stores.examine import Rows
 from ckptdoctor.stores.order import Batch
 
 
 @noun
 class Done:
-    """What came of a batch, or of a part of it: ``rows`` of its next units, in order; ``over`` with the last of them.
+    """What came of a batch, or of some of it: ``rows`` of its next units, in order; ``over`` with the last of them.
+
+    ``rows`` are what ``parts.result_of`` returns: of a batch that is a part of a unit, what was read of that.
 
     ``failure`` says why there are none of the others: whoever examined them died, or fell silent.
     """
 
     batch: int
-    rows: tuple[Rows, ...] = ()
+    rows: tuple[Any, ...] = ()
     over: bool = False
     failure: str = ""
 

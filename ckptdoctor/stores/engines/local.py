@@ -130,7 +130,7 @@ class _Worker:
         self.number, self.at, self._batch, self.heard = number, 0, batch, monotonic()
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
-            write_frame(self._process.stdin, (number, batch.units, batch.deep, batch.rate))
+            write_frame(self._process.stdin, (number, batch.units, batch.how, batch.rate))
 
     def is_silent(self, silence: float) -> bool:
         """Return whether the unit that it is at takes longer than any should."""

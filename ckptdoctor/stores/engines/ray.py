@@ -12,7 +12,6 @@ from typing import Any
 from ckptdoctor.crash import installing
 from ckptdoctor.errors import MissingPackageError, UsageError
 from ckptdoctor.stores.engines.engine import Done
-from ckptdoctor.stores.examine import Rows
 from ckptdoctor.stores.order import Batch
 
 _UNIT, _PACE = 600.0, 10_000_000  # seconds that a unit may take, and bytes a second that are read of it at least
@@ -26,7 +25,7 @@ class RayEngine:
             import ray
         except ModuleNotFoundError as error:
             raise MissingPackageError(
-                f"--engine ray takes Ray, which is not installed: {installing()} 'ckptdoctor[ray]'"
+                f"--engine ray needs Ray, which is not installed: {installing()} 'ckptdoctor[ray]'"
             ) from error
         self._ray = ray
         self._ours = not ray.is_initialized()
@@ -56,7 +55,7 @@ class RayEngine:
         size = sum(file[2] for unit in batch.units for file in unit[3]) if batch.deep else 0
         pace = min(_PACE, batch.rate / 4) if batch.rate else _PACE  # some bytes are read more than once
         over = monotonic() + self.width * (_UNIT * len(batch.units) + size / pace)  # others may come first
-        self._flying[self._task.remote(batch.units, batch.deep, batch.rate)] = number, over
+        self._flying[self._task.remote(batch.units, batch.how, batch.rate)] = number, over
 
     def completed(self, seconds: float) -> list[Done]:
         """Return what tasks gave back, and the failure of those that are gone."""
@@ -87,14 +86,14 @@ class RayEngine:
             self._ray.shutdown()
 
 
-def examined(units: tuple[tuple[Any, ...], ...], deep: bool, rate: float) -> list[Rows]:
+def examined(units: tuple[tuple[Any, ...], ...], how: tuple[Any, ...], rate: float) -> list[Any]:
     """Examine some units, wherever this runs."""
     from ckptdoctor.checkpoint.source import limit_rate
     from ckptdoctor.facts.siblings import listed_once
-    from ckptdoctor.stores.examine import rows_of
     from ckptdoctor.stores.listing import unit_of
+    from ckptdoctor.stores.parts import result_of
 
     limit_rate(rate)
     known: set[int] = set()
     with listed_once():
-        return [rows_of(unit_of(each), known, deep=deep) for each in units]
+        return [result_of(unit_of(each), known, how) for each in units]

@@ -24,7 +24,7 @@ class Flag(IntFlag):
     """Something to be said of an entry."""
 
     RENAMED = 1
-    CHANGED = 2  # other values, or another shape, dtype, kind or device tag
+    CHANGED = 2  # other values, which those of another shape are not called
     ONLY_A = 4
     ONLY_B = 8
     UNKNOWN = 16  # the values were to be compared, and could not be
@@ -33,12 +33,28 @@ class Flag(IntFlag):
     RETAGGED = 128
     TRANSPOSED = 256
     GUESSED = 512  # the new name is one of several that are possible
-    VALUES = 1024  # other values
+    REMADE = 1024  # another kind of tensor
 
 
-DIFFERENT = Flag.RENAMED | Flag.CHANGED | Flag.ONLY_A | Flag.ONLY_B | Flag.UNKNOWN
+# the same values in another dtype, kind or arrangement, or with another device tag
+OTHER_FORM = Flag.TRANSPOSED | Flag.RECAST | Flag.RETAGGED | Flag.REMADE
+UNLIKE = Flag.CHANGED | Flag.RESHAPED | OTHER_FORM
+DIFFERENT = UNLIKE | Flag.RENAMED | Flag.ONLY_A | Flag.ONLY_B | Flag.UNKNOWN
+# each counted by itself, as in the report and its sentence
+COUNTED = {
+    Flag.CHANGED: "changed",
+    Flag.RESHAPED: "reshaped",
+    Flag.TRANSPOSED: "transposed",
+    Flag.RECAST: "recast",
+    Flag.RETAGGED: "retagged",
+    Flag.REMADE: "remade",
+    Flag.RENAMED: "renamed",
+    Flag.ONLY_A: "only in A",
+    Flag.ONLY_B: "only in B",
+    Flag.UNKNOWN: "not comparable",
+}
 _DIFFERENT = int(DIFFERENT)  # plain numbers for what is asked of all entries: flags of an enum take ten times as long
-_RENAMED, _CHANGED = int(Flag.RENAMED), int(Flag.CHANGED)
+_RENAMED = int(Flag.RENAMED)
 _DRAWN = 100_000  # entries beyond which no picture is made
 _SORTED = 60_000  # entries that are put into natural order
 _SETTLED = (Verdict.EQUAL, Verdict.ROUNDED, Verdict.CLOSE)
@@ -129,10 +145,9 @@ class ComparedEntries:
         self._sums.clear()
 
     def counts(self) -> dict[Flag, int]:
-        """Return how many entries are changed, renamed, on one side alone, or of unknown values."""
-        kinds = (Flag.CHANGED, Flag.RENAMED, Flag.ONLY_A, Flag.ONLY_B, Flag.UNKNOWN)
+        """Return how many entries differ in each way; one that differs in several is counted in each."""
         tally = Counter(self.flags)
-        return {kind: sum([number for flags, number in tally.items() if flags & kind]) for kind in kinds}
+        return {kind: sum([number for flags, number in tally.items() if flags & kind]) for kind in COUNTED}
 
     @property
     def table(self) -> Table:
@@ -211,11 +226,11 @@ def _flags(pair: Pair) -> int:
         Flag.RESHAPED: reshaped and not pair.transposed,
         Flag.RECAST: pair.recast,
         Flag.RETAGGED: pair.retagged,
-        Flag.VALUES: values is not None and values.verdict in (Verdict.CHANGED, Verdict.OTHER_BYTES),
+        Flag.REMADE: pair.remade,
+        Flag.CHANGED: pair.changed,
         Flag.UNKNOWN: values is not None and values.verdict is Verdict.NOT_COMPARED and not reshaped,
     }
-    flags |= sum([int(flag) for flag, holds in known.items() if holds])
-    return flags | _CHANGED if unlike or known[Flag.VALUES] else flags
+    return flags | sum([int(flag) for flag, holds in known.items() if holds])
 
 
 def _name(found: Difference, entry: int) -> str:

@@ -10,7 +10,7 @@ from typing import Union
 from ckptdoctor.errors import UsageError
 from ckptdoctor.filters.found import Findings
 from ckptdoctor.filters.language import STATES, Query, parse
-from ckptdoctor.tui.models.comparison import DIFFERENT, ComparedEntries, Flag
+from ckptdoctor.tui.models.comparison import DIFFERENT, UNLIKE, ComparedEntries, Flag
 from ckptdoctor.wording import did_you_mean
 
 _OPEN = 300  # lines that modules may have together and be open to begin with
@@ -20,7 +20,7 @@ class Show(Enum):
     """The entries that have lines; the value says it in words."""
 
     ALL = "all, equal ones folded"
-    CHANGED = "changed"
+    UNLIKE = "different in both"
     RENAMED = "renamed"
     ONLY_A = "only in A"
     ONLY_B = "only in B"
@@ -33,7 +33,7 @@ class LineOrder(Enum):
     MAGNITUDE = "largest change first"
 
 
-_SHOWN = {Show.CHANGED: Flag.CHANGED, Show.RENAMED: Flag.RENAMED, Show.ONLY_A: Flag.ONLY_A, Show.ONLY_B: Flag.ONLY_B}
+SHOWN = {Show.UNLIKE: UNLIKE, Show.RENAMED: Flag.RENAMED, Show.ONLY_A: Flag.ONLY_A, Show.ONLY_B: Flag.ONLY_B}
 _WORDS = {
     "is:changed": Flag.CHANGED,
     "is:renamed": Flag.RENAMED,
@@ -41,6 +41,7 @@ _WORDS = {
     "is:only-b": Flag.ONLY_B,
     "is:reshaped": Flag.RESHAPED,
     "is:recast": Flag.RECAST,
+    "is:retagged": Flag.RETAGGED,
     "is:transposed": Flag.TRANSPOSED,
     "is:guessed": Flag.GUESSED,
     "is:different": DIFFERENT,
@@ -132,7 +133,7 @@ def chosen(comparison: ComparedEntries, show: Show, text: str) -> list[int]:
     query, words = _understood(text)
     rows = query.rows(comparison.table, Findings(comparison.table)) if query.terms else None
     kept = set(rows) if rows is not None else None
-    flags, wanted = comparison.flags, int(_SHOWN.get(show, 0))
+    flags, wanted = comparison.flags, int(SHOWN.get(show, 0))
     return [
         entry
         for entry in comparison.order

@@ -28,9 +28,10 @@ from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import StillReading
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
-from ckptdoctor.tui.models.comparison import ComparedEntries, Flag, by_depth
+from ckptdoctor.tui.models.comparison import COUNTED, ComparedEntries, Flag, by_depth
 from ckptdoctor.tui.models.pace import Pace
 from ckptdoctor.tui.models.side_by_side import (
+    SHOWN,
     ComparisonLine,
     EntryLine,
     LineOrder,
@@ -53,14 +54,6 @@ from ckptdoctor.tui.workers import Comparing, SharedTarget
 
 _PAUSE = 0.5  # seconds between two times that lines are made anew while values come in
 HINT = "name, *.weight, is:changed, is:renamed, is:only-a, dtype:bf16, shape:64x*, >1MB, !not"
-_WORDS = {
-    Flag.CHANGED: "changed",
-    Flag.RENAMED: "renamed",
-    Flag.ONLY_A: "only in A",
-    Flag.ONLY_B: "only in B",
-    Flag.UNKNOWN: "not comparable",
-}
-
 
 _Arranged = tuple[ComparedEntries, list[ComparisonLine], dict[Flag, int], "DepthMap | None"]
 
@@ -79,7 +72,7 @@ class CompareScreen(Screen[None], StillReading):
     BINDINGS: ClassVar[list[BindingType]] = [
         key("slash", "filter", "filter", "Filter by name, kind of change or size", show=True),
         key("v", "values", "values", "Compare all values; press again to stop or continue", show=True),
-        key("m", "show", "show", "Show everything, or only what changed, was renamed, or is on one side", show=True),
+        key("m", "show", "show", "Show everything, or only what differs, was renamed, or is on one side", show=True),
         key("o", "order", "order", "By module, or the largest change first"),
         key("c", "fit", "fit", "Show how A fits B or the model, and which repairs help", show=True),
         key("escape", "back", "back", "Back to where the other file was chosen"),
@@ -193,7 +186,7 @@ class CompareScreen(Screen[None], StillReading):
         view.show(comparison, lines)
         if comparison.found.compared:
             view.go_to_first_difference()
-        counts = [f"{count(number)} {_WORDS[kind]}" for kind, number in self._counts.items() if number]
+        counts = [f"{count(number)} {COUNTED[kind]}" for kind, number in self._counts.items() if number]
         view.border_title = Content(" · ".join(counts) or "nothing differs")
         show = "" if self.wanted.show is Show.ALL else f"only {self.wanted.show.value.removeprefix('only ')} · "
         far = "relative L2 on the right · " if comparison.measuring else ""
@@ -290,7 +283,7 @@ class CompareScreen(Screen[None], StillReading):
     def action_show(self) -> None:
         """Show other kinds of change."""
         show = next_show(self.wanted.show)
-        while show in _KINDS and not self._counts.get(_KINDS[show]):
+        while show in SHOWN and not any(number and kind in SHOWN[show] for kind, number in self._counts.items()):
             show = next_show(show)
         self.wanted = replace(self.wanted, show=show)
         self._put_in_lines()
@@ -316,9 +309,6 @@ class CompareScreen(Screen[None], StillReading):
     def action_help(self) -> None:
         """Show all keys, and the language of the filter."""
         self.app.push_screen(HelpScreen(self.active_bindings))
-
-
-_KINDS = {Show.CHANGED: Flag.CHANGED, Show.RENAMED: Flag.RENAMED, Show.ONLY_A: Flag.ONLY_A, Show.ONLY_B: Flag.ONLY_B}
 
 
 def _heading(side: Side, width: int) -> str:

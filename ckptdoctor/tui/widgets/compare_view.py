@@ -25,15 +25,15 @@ from ckptdoctor.rendering.numbers import count, shape
 from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import LineActivated, LineSelected, LinesWanted
-from ckptdoctor.tui.models.comparison import ComparedEntries, Flag
+from ckptdoctor.tui.models.comparison import OTHER_FORM, ComparedEntries, Flag
 from ckptdoctor.tui.models.comparison_facts import differ, facts, same, title
 from ckptdoctor.tui.models.side_by_side import ComparisonLine, EntryLine, FoldLine, HeadLine, OtherLine
-from ckptdoctor.tui.widgets.line_view import PHONE, LineView, fit, fit_middle, hanging
+from ckptdoctor.tui.widgets.line_view import LineView, fit, fit_apart, fit_middle, fit_renaming, hanging
 
 _SIGN = 3
 _NUMBER = 9  # cells of a magnitude
 _BAR = 9
-_ROOMY = 96  # cells of a line from which on magnitudes have a bar
+_ROOMY = 96  # cells of a line from which on both sides have their names, and magnitudes a bar
 _SHAPES = 40  # cells of a side from which on every tensor has shape and dtype
 _KIND = 24  # cells of the name of a kind of tensor
 _NAME = 400  # characters of a name that are considered
@@ -167,65 +167,89 @@ def _entry(comparison: ComparedEntries, line: EntryLine, width: int) -> Pieces:
     indent = "  " * (line.depth + 1)
     measured = comparison.found.compared or comparison.magnitudes[entry] == comparison.magnitudes[entry]
     shown = _columns(width) if comparison.measuring or measured else 0
-    room = (width - len(indent) - _SIGN - shown) // 2
-    spare = width - len(indent) - _SIGN - shown - 2 * room
-    roomy = room >= _SHAPES
     flags = comparison.flags[entry]
     one, other = comparison.tensors(entry)
     pair = comparison.pair(entry)
     lead = comparison.groups[comparison.group_of[entry]] if line.depth else ""
     names = (pair.name, pair.name_b) if pair is not None else (comparison.name(entry),) * 2
+    if width < _ROOMY and names[0] != names[1] and not names[1].startswith(f"{lead}."):
+        lead = ""  # the names of a renamed tensor stand next to each other: both whole, then
+    inside = [_inside(name, lead) for name in names]
+    room = width - len(indent) - _SIGN - shown
     yield indent, "plain"
-    if width < PHONE:
-        yield from _once(names[0], lead, (one, other), width - len(indent) - _SIGN - shown)
+    if width < _ROOMY:
+        yield from _once(inside, (one, other), room)
         yield _sign(flags, comparison, entry)
-        if shown:
-            yield from _far(comparison.magnitudes[entry], shown)
-        return
-    alike = one is not None and other is not None and _meta(one) == _meta(other)
-    yield from _side(names[0], lead, one, other, room, roomy, "plain")
-    yield _sign(flags, comparison, entry)
-    looks = "accent" if pair is not None and pair.renamed else "dim" if pair is not None else "plain"
-    yield from _side(names[1], lead, other, one, room + spare, roomy and not alike, looks)
+    else:
+        yield from _beside_each_other(inside, (one, other), room, _sign(flags, comparison, entry))
     if shown:
         yield from _far(comparison.magnitudes[entry], shown)
 
 
-def _once(name: str, lead: str, sides: tuple[Tensor | None, Tensor | None], room: int) -> Pieces:
-    """Yield, for a phone, one name (B's where only B has it), and shapes or dtypes where these differ."""
+def _inside(name: str, lead: str) -> str:
+    """Return a name as it is shown below the line of its module."""
+    return abridged(escape(name[len(lead) + 1 :] if lead and name.startswith(f"{lead}.") else name), _NAME)
+
+
+def _once(names: list[str], sides: tuple[Tensor | None, Tensor | None], room: int) -> Pieces:
+    """Yield one name, or what it has become, with shape and dtype: of both if they differ, as far as there is room."""
     one, other = sides
-    said = ""
-    if one is not None and other is not None and _meta(one) != _meta(other):
+    differs = one is not None and other is not None and _meta(one) != _meta(other)
+    if one is not None and other is not None and differs:
         reshaped = one.shape != other.shape
         said = " ≠ ".join([shape(each.shape) if reshaped else each.dtype.short for each in (one, other)])
-    shown = abridged(escape(name[len(lead) + 1 :] if lead and name.startswith(f"{lead}.") else name), _NAME)
-    taken = min(len(said), max(room * 3 // 5, room - cell_len(shown) - 1))
-    yield fit_middle(shown, room - taken - 1) + " ", "plain"
-    yield fit(said, taken, right=True), "warning"
+    else:
+        said = _both(one or other)
+    renamed = names[0] != names[1]
+    wanted = cell_len(names[0]) + (cell_len(names[1]) + 3 if renamed else 0)
+    if not differs and wanted + 1 + len(said) > room:
+        said = ""  # the facts of the line under the cursor have it
+    taken = min(len(said), max(room * 3 // 5, room - wanted - 1))
+    space = room - taken - 1
+    yield (fit_renaming(names[0], names[1], space) if renamed else fit_middle(names[0], space)) + " ", "plain"
+    yield fit(said, taken, right=True), "warning" if differs else "dim"
 
 
-def _side(
-    name: str, lead: str, tensor: Tensor | None, other: Tensor | None, room: int, roomy: bool, look: str
+def _beside_each_other(
+    names: list[str], sides: tuple[Tensor | None, Tensor | None], room: int, sign: tuple[str, str]
 ) -> Pieces:
-    """Yield the name, and shape and dtype as far as there is room, above all where they differ."""
-    if tensor is None:
-        yield fit("missing", room), "dim"
+    """Yield both sides with the sign between them; a name that both have is there once where it is long."""
+    one, other = sides
+    half, spare = divmod(room, 2)
+    alike = one is not None and other is not None and _meta(one) == _meta(other)
+    renamed, paired = names[0] != names[1], one is not None and other is not None
+    look = "dim" if alike or not paired else "warning"
+    metas = [_both(each) if half >= _SHAPES or (paired and not alike) else "" for each in sides]
+    if paired and not renamed and cell_len(names[0]) + 1 + len(metas[0]) > half:
+        yield fit_middle(names[0], half), "plain"
+        yield sign
+        yield fit(metas[1] if alike else " ≠ ".join(metas), half + spare, right=True), look
         return
-    shown = name[len(lead) + 1 :] if lead and name.startswith(f"{lead}.") else name
-    text = abridged(escape(shown), _NAME)
-    unlike = other is not None and _meta(tensor) != _meta(other)
-    meta = ""
-    if roomy:
-        meta = f"{shape(tensor.shape)} {tensor.dtype.short:>4}"
-    elif unlike and other is not None:
-        meta = shape(tensor.shape) if tensor.shape != other.shape else tensor.dtype.short
-    taken = min(len(meta), room * 3 // 5)
-    yield fit_middle(text, room - taken - 1) + " ", look
-    yield fit(meta, taken, right=True), "warning" if unlike else "dim"
+    rooms = half, half + spare
+    for at, (side, name, meta, space) in enumerate(zip(sides, names, metas, rooms, strict=True)):
+        if at:
+            yield sign
+            meta = "" if alike else meta
+        if side is None:
+            yield fit("missing", space), "dim"
+            continue
+        if alike and cell_len(name) + 1 + len(meta) > space:
+            meta = ""
+        taken = min(len(meta), space * 3 // 5)
+        yield (
+            fit_apart(name, names[1 - at], space - taken - 1) + " ",
+            "accent" if at and renamed else "dim" if at and paired else "plain",
+        )
+        yield fit(meta, taken, right=True), look
 
 
 def _meta(tensor: Tensor) -> tuple[tuple[int, ...], str]:
     return tensor.shape, tensor.dtype.name
+
+
+def _both(tensor: Tensor | None) -> str:
+    """Return shape and dtype; "" for no tensor."""
+    return f"{shape(tensor.shape)} {tensor.dtype.short:>4}" if tensor is not None else ""
 
 
 def _sign(flags: int, comparison: ComparedEntries, entry: int) -> tuple[str, str]:
@@ -237,9 +261,9 @@ def _sign(flags: int, comparison: ComparedEntries, entry: int) -> tuple[str, str
         return " − ", "error"
     if flags & Flag.ONLY_B:
         return " + ", "accent"
-    if flags & (Flag.VALUES | Flag.RESHAPED):
+    if flags & (Flag.CHANGED | Flag.RESHAPED):
         return " ≠ ", "warning"
-    if flags & Flag.CHANGED:
+    if flags & OTHER_FORM:
         return " ~ ", "warning"
     if flags & Flag.UNKNOWN:
         return " ? ", "warning"

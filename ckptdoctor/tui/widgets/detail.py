@@ -50,7 +50,7 @@ _MAP = 5  # lines that a heatmap has at least
 _LABEL = 8  # cells of what a line is called
 _NAME = 10  # cells of the name of a fact, where none is longer
 _COUNTED = 100  # parts of a large level, and of these parts
-_AT_ONCE = 2_000  # tensors of a level that are counted while a key waits
+_AT_ONCE = 600  # tensors of a level that are counted while a key waits
 _LOW = 8  # lines of the pane up to which there is no room for all that the headers say
 _TALL = 20  # lines of the pane from which on what is drawn by depth has two
 _SHARE = 9  # cells of a share of the whole, and the blanks around it
@@ -376,13 +376,13 @@ class ValuesPreview(Background):
     def measure(self, opened: OpenedCheckpoint, branch: TreeBranch, then: Callable[[], None]) -> None:
         """Read the values of what is in a level, where they are few, once the cursor has come to rest."""
         self.forget()
-        unknown = [row for row in branch.rows[:_MEASURED] if opened.glimpse_of(row) is None]
-        few = len(branch.rows) <= _MEASURED and opened.lines.tree.figures(branch).nbytes <= _READ
-        if unknown and few:
-            self._timer = self.set_timer(REST, lambda: self._measure(opened, unknown, then))
+        if len(branch.rows) <= _MEASURED and opened.lines.tree.figures(branch).nbytes <= _READ:
+            self._timer = self.set_timer(REST, lambda: self._measure(opened, branch, then))
 
-    def _measure(self, opened: OpenedCheckpoint, rows: list[int], then: Callable[[], None]) -> None:
-        tensors = [opened.table.tensors[row] for row in rows]
+    def _measure(self, opened: OpenedCheckpoint, branch: TreeBranch, then: Callable[[], None]) -> None:
+        tensors = [opened.table.tensors[row] for row in branch.rows if opened.glimpse_of(row) is None]
+        if not tensors:
+            return
 
         def work() -> Values | Refused:
             return opened.inspector.measure(tensors, Work(listener=until_cancelled()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-CODES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 8, "Q4_K": 12, "I32": 26, "BF16": 30}
+CODES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 8, "Q4_K": 12, "Q6_K": 14, "I32": 26, "BF16": 30}
 _NUMBERS = {bool: (7, "?"), int: (4, "I"), float: (6, "f")}
 
 

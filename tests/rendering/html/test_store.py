@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.commands import run_here
-from tests.runs.generated import KINDS, make
+from tests.runs.generated import KINDS, flipped, make, saved, weights, write
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +49,27 @@ def test_it_has_a_section_for_each_question(store):
     assert all(f'class="key">{name}<' in made for name in names if name.startswith("run"))
 
 
+def test_what_leads_to_a_command_has_it(tmp_path):
+    """Advice that ends in a colon is followed by what to type, also where it names another command itself."""
+    write(tmp_path / "store" / "model_1.pt", saved(weights()))
+    at = (tmp_path / "store" / "model_1.pt").read_bytes().find(weights()["layers.0.weight"].numpy().tobytes()[:64])
+    flipped(tmp_path / "store" / "model_1.pt", at + 5)
+    run_here("audit", "store", "--deep", "-o", "store.db", "--jobs", "1", cwd=tmp_path)
+    (card,) = re.findall(r'<article class="finding.*?</article>', page(tmp_path), re.DOTALL)
+    assert re.search(r"ckptdoctor graft [^<]*:</p>", card) and "ckptdoctor salvage" in card.rpartition("</p>")[2]
+
+
+def test_on_a_phone_each_number_says_what_it_is(store):
+    """Where rows are stacked, there is no heading above them; paths are those within the store."""
+    made = page(store)
+    for table in ("run-table", "duplicate-table"):
+        (rows,) = re.findall(rf'id="{table}">.*?</table>', made, re.DOTALL)
+        assert {"run-table": "newest valid", "duplicate-table": "copies"}[table] in re.findall(
+            r'data-label="([^"]*)"', rows
+        )
+        assert str(store) not in rows.replace("<wbr>", "")
+
+
 def test_nothing_in_it_is_markup(store):
     """A folder may be called whatever its owner likes."""
     made = page(store)
@@ -83,17 +104,16 @@ def test_it_stays_small(store, tmp_path):
     """Fifty thousand broken checkpoints of twenty thousand runs fit into 5 MB, and what is left out is counted."""
     (tmp_path / "store.db").write_bytes((store / "store.db").read_bytes())
     with closing(sqlite3.connect(tmp_path / "store.db")) as rows, rows:
-        names = [each[1] for each in rows.execute("PRAGMA table_info(checkpoint)")]
+        names = [each[1] for each in rows.execute("PRAGMA table_info(checkpoint_own)")]
         run = rows.execute("SELECT * FROM run LIMIT 1").fetchone()
-        one = dict(
-            zip(names, rows.execute("SELECT * FROM checkpoint WHERE level IS NULL LIMIT 1").fetchone(), strict=True)
-        )
+        broken = "SELECT * FROM checkpoint_own WHERE id = (SELECT id FROM checkpoint WHERE level IS NULL LIMIT 1)"
+        one = dict(zip(names, rows.execute(broken).fetchone(), strict=True))
         long = "/a/rather/long/path/of/a/team/on/some/shared/storage/" + "x" * 60
         rows.executemany("INSERT INTO run VALUES (?, ?, ?)", [(at, f"{long}/{at}", run[2]) for at in range(20_000)])
         rows.executemany(
-            f"INSERT INTO checkpoint VALUES ({', '.join('?' * len(names))})",
+            f"INSERT INTO checkpoint_own VALUES ({', '.join('?' * len(names))})",
             [
-                tuple((one | {"id": at, "run": at % 20_000, "path": f"{long}/{at % 20_000}/checkpoint-{at}"}).values())
+                tuple((one | {"id": at, "run": at % 20_000, "name": f"/checkpoint-{at}"}).values())
                 for at in range(50_000)
             ],
         )

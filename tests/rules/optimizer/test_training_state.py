@@ -1,4 +1,4 @@
-"""O753 to O762: what a training left beside the weights; every optimizer of torch is healthy."""
+"""O753 to O762: what training left beside the weights; every optimizer of torch is healthy."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ def _moved(
         return None if segments is None else list(map(_plain, segments))
 
     with alongside(laid_out, len(storages)) as told:
-        if told.beside:
+        if told.forked:
             decode_ahead(head[1])
     found = told()
     return (

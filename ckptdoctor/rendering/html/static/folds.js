@@ -1,6 +1,6 @@
 // Sections fold. On a phone all but the first are folded at first; a link into one opens it, and so does printing.
 const folds = [...document.querySelectorAll("section > .fold")];
-const FIRST_OPEN = new Set(["findings", "damage", "comparison"]);
+const FIRST_OPEN = new Set(["findings", "damage", "comparison", "health", "broken"]);
 
 if (matchMedia("(max-width: 720px)").matches) {
   for (const fold of folds) fold.open = FIRST_OPEN.has(fold.parentNode.id);

@@ -34,7 +34,7 @@ if (table) {
     mark: (at) => data.marks[at] > 0,
     odd: (at) => values.nan[at] > 0 || values.infinite[at] > 0,
     same: (at) => values.zeros[at] != null && values.min[at] === values.max[at] && data.elements[at] > 1,
-    changed: (at) => data.change[at] > 0 || !/^(equal|same header|renamed, equal)$/.test(data.states[data.state[at]]),
+    differs: (at) => data.change[at] > 0 || !/^(equal|same header|renamed, equal)$/.test(data.states[data.state[at]]),
   };
 
   let order = [];

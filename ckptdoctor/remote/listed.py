@@ -1,0 +1,93 @@
+"""Answers from a listing that was just made: it says what there is, and how long it is, for no request at all.
+
+Whoever lists a store and then examines what is in it says so by ``as_listed``. What a listing does not name is asked as
+usual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from ckptdoctor.noun import noun
+
+
+@noun
+class RemoteEntry:
+    """A file or folder by its name and address; ``modified`` is a time in seconds, 0.0 where nobody knows it.
+
+    ``etag`` is what the store calls its bytes, "" where it has no name for them.
+    """
+
+    name: str
+    address: str
+    folder: bool
+    size: int
+    modified: float
+    etag: str = ""
+
+
+class Listing:
+    """Files by their addresses, and what is in folders. ``used`` says whether anything was answered from it."""
+
+    def __init__(self, folder: str = "", files: Iterable[RemoteEntry] = ()) -> None:
+        """Know these files; those in or below ``folder`` are all that there are, where one is named."""
+        self.files = {each.address: each for each in files}
+        self.folders: dict[str, dict[str, RemoteEntry]] = {folder: {}} if folder else {}
+        self.used = False
+        for each in self.files.values():
+            self._add(folder, each)
+
+    def _add(self, folder: str, entry: RemoteEntry) -> None:
+        while folder and entry.address.startswith(f"{folder}/"):
+            above = entry.address[: -len(entry.name) - 1]
+            self.folders.setdefault(above, {})[entry.name] = entry
+            entry = RemoteEntry(above.rpartition("/")[2], above, True, 0, 0.0)
+
+    def forget(self) -> None:
+        """Have everything asked again."""
+        self.files.clear()
+        self.folders.clear()
+
+
+_listing: ContextVar[Listing | None] = ContextVar("listing", default=None)
+
+
+@contextmanager
+def as_listed(listing: Listing) -> Iterator[Listing]:
+    """Answer from a listing meanwhile."""
+    before = _listing.set(listing)
+    try:
+        yield listing
+    finally:
+        _listing.reset(before)
+
+
+def file_listed(address: str) -> RemoteEntry | None:
+    """Return what the listing says of a file, None where there is none, or none that names it."""
+    listing = _listing.get()
+    found = listing.files.get(address) if listing is not None else None
+    if listing is not None and found is not None:
+        listing.used = True
+    return found
+
+
+def is_gone(address: str) -> bool:
+    """Return whether the listing of a folder names no such file or folder in it."""
+    listing = _listing.get()
+    folder, _, name = address.rpartition("/")
+    gone = listing is not None and folder in listing.folders and name not in listing.folders[folder]
+    if listing is not None and gone:
+        listing.used = True
+    return gone
+
+
+def folder_listed(address: str) -> list[RemoteEntry] | None:
+    """Return what the listing says is in a folder, None as in ``file_listed``."""
+    listing = _listing.get()
+    found = listing.folders.get(address.rstrip("/")) if listing is not None else None
+    if listing is None or found is None:
+        return None
+    listing.used = True
+    return list(found.values())

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from ckptdoctor.runs.listing import Entry, entries
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 _AT_ONCE = 16  # listings of each depth that were asked for and not taken
 _LATE = 0.01  # seconds that listings take one by one, from which on it is worth it,
@@ -47,6 +50,8 @@ class Ahead:
         coming, asked = self._coming[-1], self._asked[-1]
         while self._late >= _IN_A_ROW and coming and len(asked) < self._room:
             if self._pool is None:
+                from concurrent.futures import ThreadPoolExecutor
+
                 self._pool = ThreadPoolExecutor(_AT_ONCE)
             path = coming.popleft()
             asked[path] = self._pool.submit(entries, path)

@@ -18,6 +18,7 @@ from ckptdoctor.values.ggml_blocks import LEVELS, dequantized
 from ckptdoctor.writing.recipe import Copy
 
 _BOX = 1 << 21  # numbers of a matrix that are kept, of which columns are asked for one after another
+_GAP = 16 << 10  # bytes between two rows that are read in less time than it takes to pass them over
 _SKIPPED = 1 << 20  # bytes that are passed over at once
 _NUMBERS = frozenset({"float", "int", "uint", "bool"})
 
@@ -141,8 +142,9 @@ class Reader:
         high = rows[1] - rows[0]
         if columns == (0, width):
             return self.numbers(rows[0] * width, high * width).reshape(high, width)
-        wide = columns[1] - columns[0]
-        if self.what.packed or not self.what.starts or wide * 4 > width:
+        wide, beyond = columns[1] - columns[0], (width - columns[1] + columns[0]) * self.what.unit_bytes
+        few = beyond <= _GAP and high * width <= 4 * _BOX
+        if self.what.packed or not self.what.starts or wide * 4 > width or few:
             return self.numbers(rows[0] * width, high * width).reshape(high, width)[:, slice(*columns)]
         made = np.empty((high, wide), held_as(self.what.dtype))
         for row in range(high):

@@ -130,11 +130,11 @@ def _hear_box(meter: Meter, link: Link, run: tuple[int, int], source: Reader, ex
 
 
 def turned(matrix: Array) -> Array:
-    """Return a matrix with its rows as columns, one after another in memory."""
+    """Return a matrix, in whose rows numbers follow each other, with its rows as columns, and all of it in a row."""
     rows, columns = matrix.shape
     if columns % _LANE:
         return np.ascontiguousarray(matrix.T)
-    lanes = np.ascontiguousarray(matrix).view(f"V{_LANE * matrix.itemsize}")
+    lanes = matrix.view(f"V{_LANE * matrix.itemsize}")
     apart = np.ascontiguousarray(lanes.T).view(matrix.dtype).reshape(-1, rows, _LANE)
     return np.ascontiguousarray(apart.swapaxes(1, 2)).reshape(columns, rows)
 

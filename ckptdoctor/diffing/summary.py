@@ -227,12 +227,28 @@ def _has(count: int) -> str:
 
 
 def _where(names: Sequence[str]) -> str:
-    """Return the modules, when they are few; else what all have in common, or how many they are."""
+    """Return the modules, when they are few; else what all of them are in, or how many they are."""
     modules = _modules(names)
     if len(modules) <= _NAMED:
         return listed(modules)
     tops = list(dict.fromkeys([name.split(".")[0] for name in modules]))
+    if len(tops) == 1:
+        return _within(modules)
     return listed(tops) if len(tops) <= _NAMED else f"{len(modules):,} modules"
+
+
+def _within(modules: Sequence[str]) -> str:
+    """Return the module that all of these are in, and which of its blocks they are, where these have numbers."""
+    steps = [name.split(".") for name in modules]
+    least = min(map(len, steps))
+    same = next((at for at in range(least) if len({each[at] for each in steps}) > 1), least)
+    lead = ".".join(steps[0][:same])
+    if same == least or not all(each[same].isdecimal() for each in steps):
+        return lead
+    blocks = sorted({int(each[same]) for each in steps})
+    if blocks[-1] - blocks[0] + 1 == len(blocks):
+        return f"{lead}.{{{blocks[0]}..{blocks[-1]}}}"
+    return f"{len(blocks):,} blocks of {lead}"
 
 
 def _modules(names: Sequence[str]) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 
 from ckptdoctor.explaining import other_messages
 from ckptdoctor.explaining.recognise import Hit, recognised
 from ckptdoctor.explaining.text import PastedText, cleaned
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.rules.registry import find_rule
 
 
@@ -55,8 +56,13 @@ def explain(raw: str, file: str | None = None, source: str | None = None) -> Exp
     ``file`` is the checkpoint that it is about, ``source`` the text's own file, where known.
     """
     text = cleaned(raw)
-    hits = tuple(recognised(text))
-    named = file or source_file(text, hits[0].offset if hits else None)
+    # where keys are missing and nothing else explains it, one shard may have been loaded as if it were the whole model
+    hits = tuple([replace(hit, also=(*hit.also, "X816")) if hit.code == "R001" else hit for hit in recognised(text)])
+    named = source_file(text, hits[0].offset if hits else None) if file is None else file
+    if file is None and named is not None and hits and hits[0].code == "X801" and _SHARD.search(named):
+        named = (
+            os.path.dirname(named) or "."
+        )  # which has the others, and their index: the one that is named is not there
     return Explanation(hits, len(text.lines), text.left_out, named, file is not None, None, source)
 
 
@@ -69,6 +75,7 @@ def rule_name(code: str) -> str:
 # ---- which file a traceback is about: as its messages name it, as its source lines do, or by its ending
 
 
+_SHARD = re.compile(r"-\d{5}-of-\d{5}\.")
 _ENDINGS = r"(?:safetensors|pth\.tar|ckpt|pth|pt|bin|pkl)"
 _NAME = r"(?P<quote>[\"'])(?P<path>[^\"'\n]{1,1000})(?P=quote)"
 _CALL = re.compile(

@@ -14,6 +14,11 @@ from ckptdoctor.remote.listed import RemoteEntry, folder_listed
 _MOST_REQUESTS = 5_000
 
 
+# what file systems call the time of an object, and the name of its bytes
+_TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
+_ETAGS = ("ETag", "etag", "md5Hash", "content_md5")
+
+
 def list_folder(address: str) -> list[RemoteEntry] | None:
     """Return what is directly in the folder at an address, such as ``s3://bucket/run``; None where it is a file.
 
@@ -37,11 +42,16 @@ def _entry(address: str, info: dict[str, Any]) -> RemoteEntry | None:
     size, folder = info.get("size"), info.get("type") == "directory"
     if not name or (not folder and not size and name == address.rstrip("/").rpartition("/")[2]):
         return None
-    times = (info.get(each) for each in ("mtime", "LastModified", "last_modified", "updated", "created"))
-    modified = next((found for each in times if (found := _seconds(each)) is not None), 0.0)
-    etag = next(
-        (str(info[each]).strip('"') for each in ("ETag", "etag", "md5Hash", "content_md5") if info.get(each)), ""
-    )
+    modified, etag = 0.0, ""
+    for each in _TIMES:
+        found = _seconds(info[each]) if each in info else None
+        if found is not None:
+            modified = found
+            break
+    for each in _ETAGS:
+        if info.get(each):
+            etag = str(info[each]).strip('"')
+            break
     path = f"{address.rstrip('/')}/{name}"
     return RemoteEntry(name, path, folder, size if isinstance(size, int) else 0, modified, etag)
 

@@ -153,11 +153,13 @@ def plan(request: FixRequest) -> Plan:
             raise refusal(original, command_line(into_a_new_folder(request, flat)))
         recipe = after = None
         files: tuple[FileEdit, ...] = ()
-        with alongside(account, len(original.tensors)):
-            if edits and request.in_place:
-                recipe, files = _in_place(wanted, source, request)
-            elif edits and (converts is None or formats.is_written(original.format)):
-                recipe = formats.write(wanted, source)
+        if edits and request.in_place:
+            account()  # not in a fork, which has the file open: nobody else must, where it is changed
+            recipe, files = _in_place(wanted, source, request)
+        else:
+            with alongside(account, len(original.tensors)):
+                if edits and (converts is None or formats.is_written(original.format)):
+                    recipe = formats.write(wanted, source)
         if not edits:
             wrong = _wrong(original, container, request)
             left += [each for each in wrong if (each.code, each.keys) not in {(one.code, one.keys) for one in left}]

@@ -6,10 +6,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from time import perf_counter
 
 from ckptdoctor.runs.listing import Entry, entries
 
 _AT_ONCE = 16  # listings of each depth that were asked for and not taken
+_LATE = 0.01  # seconds that listings take one by one, from which on it is worth it,
+_IN_A_ROW = 6  # where so many in a row do
 _ENTRIES = 20_000  # that these hold together, as far as the last one tells
 
 
@@ -22,6 +25,7 @@ class Ahead:
         self._coming: list[deque[str]] = []  # by depth
         self._asked: list[dict[str, Future[list[Entry]]]] = []
         self._room = _AT_ONCE
+        self._late = 0  # in a row
 
     @contextmanager
     def of(self, folders: Iterable[str]) -> Iterator[None]:
@@ -41,7 +45,7 @@ class Ahead:
 
     def _ask(self) -> None:
         coming, asked = self._coming[-1], self._asked[-1]
-        while coming and len(asked) < self._room:
+        while self._late >= _IN_A_ROW and coming and len(asked) < self._room:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(_AT_ONCE)
             path = coming.popleft()
@@ -51,7 +55,11 @@ class Ahead:
         """Return what is in a folder. Raises UnreadableError where it cannot be listed."""
         asked = next((each.pop(path) for each in self._asked if path in each), None)
         if asked is None:
-            return entries(path)
+            started = perf_counter()
+            found = entries(path)
+            late = self._late >= _IN_A_ROW or perf_counter() - started > _LATE
+            self._late = self._late + 1 if late else 0
+            return found
         found = asked.result()
         self._room = max(1, min(_AT_ONCE, _ENTRIES // max(1, len(found))))
         self._ask()

@@ -15,7 +15,7 @@ SETS = 64  # checkpoints in a batch
 BYTES = 4 << 30  # of their files, where every byte is read
 SPLIT = 8 << 30  # bytes of one checkpoint from which on it is read in parts of so many
 _LENGTH = 8  # bytes
-_SPREAD = 4  # batches for each worker, at least
+_SPREAD = 4  # batches for each worker, at least, of what is left
 
 
 @noun
@@ -77,16 +77,18 @@ class Waiting:
     def batches(self, workers: int, rate: float = 0.0, *, split: bool = False) -> Iterator[Batch]:
         """Yield them in batches of at most 64 units, or 4 GiB of what is read to its last byte; larger ones alone.
 
-        ``split`` yields those of more than 8 GiB in parts.
+        The last ones are smaller and smaller, so that no worker has many left when the others are done. ``split``
+        yields those of more than 8 GiB in parts.
         """
-        most = max(1, min(SETS, self.units // (workers * _SPREAD)))
         waiting: list[tuple[Any, ...]] = []
         size, kind = 0, False
-        for plain, deep in self._read():
+        most = max(1, min(SETS, self.units // (workers * _SPREAD)))
+        for at, (plain, deep) in enumerate(self._read()):
             weight = sum(each[2] for each in plain[3]) if deep else 0
             if waiting and (deep != kind or len(waiting) >= most or size + weight > BYTES):
                 yield Batch(tuple(waiting), kind, rate)
                 waiting, size = [], 0
+                most = max(1, min(SETS, (self.units - at) // (workers * _SPREAD)))
             if split and weight > SPLIT:
                 of = -(-weight // SPLIT)
                 yield from [Batch((plain,), True, rate, part=(number, of)) for number in range(of)]

@@ -109,6 +109,32 @@ def test_fused_and_split_tensors_are_accounted_for(source, tmp_path):
     assert back.accounted and any(place.split for each in back.fates for place in each.places)
 
 
+@pytest.mark.parametrize("ahead", [True, False], ids=["whole rows", "parts of rows"])
+@pytest.mark.parametrize("kind", ["F32", "F16", "Q8_0"])
+@pytest.mark.parametrize("shape", [(320, 704), (6016, 64), (64, 6016), (32, 32), (2, 64)], ids=str)
+def test_transposed_matrices_of_any_size_are_read_in_parts(shape, kind, ahead, tmp_path, monkeypatch):
+    """Every number of them: one that is another is found, and where it is."""
+    if not ahead:
+        monkeypatch.setattr("ckptdoctor.against.elements._BOX", 100)
+        monkeypatch.setattr("ckptdoctor.against.elements._GAP", 0)
+    turned = shape[::-1] if kind == "Q8_0" and shape[0] % 32 else shape
+    name = "transformer.h.0.attn.c_proj.weight"
+    model = {name: np.random.default_rng(7).standard_normal(turned, np.float32)}
+    source = stored(model, tmp_path / "gpt2.safetensors")
+    made = {"blk.0.attn_output.weight": model[name].T.copy()}
+    report = ckptdoctor.verify(saved(made, tmp_path / "gpt2.gguf", kind, "gpt2"), against=source)
+    assert not failures(report)
+    at = 71 * made["blk.0.attn_output.weight"].size // 100
+    made["blk.0.attn_output.weight"].reshape(-1)[at] += 40
+    report = ckptdoctor.verify(saved(made, tmp_path / "gpt2.gguf", kind, "gpt2"), against=source)
+    assert failures(report) == {name: "wrong"}
+    outcome = report.fates[0].places[0].outcome
+    if kind == "Q8_0":
+        assert (outcome.first, outcome.differing) == (at // 32 * 32, 32)
+    else:
+        assert (outcome.first, outcome.differing) == (at, 1)
+
+
 @pytest.mark.parametrize("kind", ["F32", "Q8_0"])
 def test_gpt2_is_transposed(kind, tmp_path):
     """Its Conv1D have their inputs first; llama.cpp turns them, and so do those who split queries, keys and values."""

@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from ckptdoctor.cli.main import cli
 from tests.cli.files import HOSTILE, printable
@@ -167,6 +168,17 @@ def test_a_repair_after_which_a_key_is_left_over_is_not_all(tmp_path):
     with pytest.raises(RuntimeError) as error:
         net.load_state_dict(weights)
     assert "all at once" not in explain("x.pt", cwd=tmp_path, text=str(error.value))[1]
+
+
+def test_a_shard_that_is_missing_and_one_that_was_loaded_alone(tmp_path):
+    """The command is about the folder, which is there; and that a file is one of two explains keys that it lacks."""
+    name = "model-00002-of-00002.safetensors"
+    text = f"FileNotFoundError: No such file or directory: 'sharded/{name}'"
+    assert "  download it again, then   ckptdoctor check sharded  " in explain(cwd=tmp_path, text=text)[1]
+    save_file({"0.weight": torch.ones(2, 2)}, tmp_path / name)
+    text = 'RuntimeError: Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_dict: "1.weight". \n'
+    out = explain(name, cwd=tmp_path, text=text)[1]
+    assert f"  confirmed: check finds X816 in {name}: this is file 2 of 2 of a checkpoint" in out
 
 
 def test_a_file_that_does_not_have_it(files):

@@ -84,6 +84,15 @@ def test_stopping_and_going_on(request_of, monkeypatch):
     assert max(totals) < differences.bytes_to_compare(diff(request))
 
 
+def test_the_blocks_that_changed_are_named(request_of):
+    """By their numbers where they are neighbours, else by how many they are: one name above all says nothing."""
+    base = {f"model.layers.{layer}.{part}.weight": torch.zeros(2, 2) for layer in range(9) for part in ("q", "k")}
+    for layers, where in ((range(2, 8), "model.layers.{2..7}"), ((0, 2, 3, 5, 8), "5 blocks of model.layers")):
+        other = base | {f"model.layers.{layer}.q.weight": torch.ones(2, 2) for layer in layers}
+        found = diff(request_of(base, other), differences.compare_values)
+        assert found.summary.startswith(f"{len(layers)} of 18 tensors changed (in {where})")
+
+
 def test_another_file_is_refused(request_of):
     """A file that has changed since is not compared."""
     request = request_of(model(1), model(2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 COUNT = 100  # tensors: here that is enough for a fork
 
@@ -158,3 +160,34 @@ os.fork = fork
     assert done.returncode == 130
     assert "nothing was written" in done.stdout + done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_fork_has_a_file_open_that_is_changed_in_place(tmp_path: Path):
+    """The shards of a folder are refused while another process has them open: forks of our own must not be that one."""
+    names = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    shards = [{f"module.layers.{number}.{index}": torch.zeros(2) for index in range(COUNT)} for number in (1, 2)]
+    for name, shard in zip(names, shards, strict=True):
+        save_file(shard, tmp_path / name, metadata={"format": "pt"})
+    weights = {key: name for name, shard in zip(names, shards, strict=True) for key in shard}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weights}))
+    slow = """
+import time
+from ckptdoctor.checkpoint import alongside
+dumps = alongside.dumps
+alongside.dumps = lambda answer: time.sleep(9) or dumps(answer)
+"""
+    command = [
+        sys.executable,
+        "-c",
+        COMMAND,
+        "beside",
+        slow,
+        "fix",
+        tmp_path,
+        "--strip-module",
+        "--in-place",
+        "--force",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout
+    assert load_file(tmp_path / names[0]).keys() == {f"layers.1.{index}" for index in range(COUNT)}

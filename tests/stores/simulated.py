@@ -95,7 +95,8 @@ class SimulatedStore(AbstractFileSystem):
 
     def _asked(self, what):
         self.requests[what] += 1
-        time.sleep(float(os.environ.get("SIMULATED_LATENCY", "0")))
+        if "SIMULATED_LATENCY" in os.environ:
+            time.sleep(float(os.environ["SIMULATED_LATENCY"]))
 
     def _parsed(self, path):
         store, *rest = self._strip_protocol(path).strip("/").split("/")

@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import pytest
 
 from ckptdoctor.stores.audit import AuditRequest, audit
 from ckptdoctor.stores.engines.local import LocalEngine
+from ckptdoctor.stores.listing import Walk
+from ckptdoctor.stores.order import Waiting
 from tests.runs.generated import saved, weights, write
 from tests.stores.asked import audited, checkpoints, rows, table
 
@@ -146,3 +149,17 @@ def test_a_worker_that_says_nothing_is_replaced(tmp_path):
     found = audit(AuditRequest((str(tmp_path / "x"),), str(tmp_path / "a.db")), engine)
     assert found.examined == 12 and not is_there(stopped[0])
     assert {each["health"] for each in checkpoints(tmp_path / "a.db").values()} == {"clean"}
+
+
+def test_batches_become_smaller_towards_the_end(tmp_path):
+    """All units, in order, in batches of 64 as long as many are left; the last ones are of a few."""
+    for at in range(1_000):
+        write(tmp_path / "x" / f"step_{at:04}.pt", b"x")
+    units = list(Walk(str(tmp_path / "x")).units())
+    with closing(Waiting(str(tmp_path))) as waiting:
+        for each in units:
+            waiting.add(each)
+        batches = [batch.units for batch in waiting.batches(3)]
+    assert [each for batch in batches for each in batch] == [each.plain for each in units]
+    sizes = [len(each) for each in batches]
+    assert sizes[:3] == [64, 64, 64] and sizes == sorted(sizes, reverse=True) and sizes[-1] == 1 and len(sizes) < 80

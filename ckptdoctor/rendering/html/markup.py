@@ -11,7 +11,7 @@ from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.wrapping import abridged
 
 _UNCODED = "-_.!~*()"  # signs of an address that stay as they are
-_BREAKS = re.compile(r"(?<=[./_,])(?!\.)")  # where long names may go on in the next line
+_BREAKS = re.compile(r"(?<=[./_,])(?!\.|(?<=\d,)\d)")  # where long names may go on in the next line
 
 
 def text(value: str, limit: int = 400) -> str:

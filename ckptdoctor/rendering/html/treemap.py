@@ -49,7 +49,7 @@ def treemap(examined: Examined, made: Modules) -> str:
         f'<label>colour by <select id="colours">{modes}</select></label></div>'
     )
     about = (
-        f"Each area is a module, as large as its tensors. {_REPEATED} and more layers with the same tensors are drawn "
+        f"Each area is a module, as large as its tensors. {_REPEATED} or more layers with the same tensors are drawn "
         "as one. Tensors that share memory count once."
     )
     map_ = f'<div id="treemap" class="treemap" role="group" aria-labelledby="size-title">{drawing}</div>'

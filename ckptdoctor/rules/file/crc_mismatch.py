@@ -15,10 +15,12 @@ Detection
     (``torch.serialization.set_crc32_options(False)``): then damage cannot be detected, which is reported as info.
 
 Repair
-    ``ckptdoctor graft FILE --from OTHER`` takes the damaged tensors from another copy, and the checksum proves whether
-    they are what was saved. From this file alone only a single flipped bit can be healed: ``ckptdoctor graft FILE``
-    flips it back where the checksum of a small tensor, a seal or a published SHA-256 leaves no doubt. Otherwise
-    download the file again; ``ckptdoctor salvage FILE`` recovers all the others.
+    Where ``ckptdoctor seal --parity`` kept parity that is enough, ``ckptdoctor rebuild FILE`` makes the file again as
+    it was sealed, and the finding names that command, as those about other lost bytes do. Otherwise ``ckptdoctor graft
+    FILE --from OTHER`` takes the damaged tensors from another copy, and the checksum proves whether they are what was
+    saved. From this file alone only a single flipped bit can be healed: ``ckptdoctor graft FILE`` flips it back where
+    the checksum of a small tensor, a seal or a published SHA-256 leaves no doubt. Otherwise download the file again;
+    ``ckptdoctor salvage FILE`` recovers all the others.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from ckptdoctor.tui.models.facts import facts, title
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.slices import Slice, first
 from ckptdoctor.tui.models.tree import TreeBranch, TreeItem, TreeValue
-from ckptdoctor.tui.widgets.line_view import fit, fit_middle, hanging, of_severity
+from ckptdoctor.tui.widgets.line_view import broken, fit, fit_middle, hanging, of_severity
 from ckptdoctor.tui.widgets.tensor.drawing import Scale, histogram, statistics
 from ckptdoctor.tui.widgets.tensor.heatmap import Heatmap
 from ckptdoctor.wording import and_more, beyond, percent
@@ -181,7 +181,7 @@ class Detail(VerticalScroll):
         largest = max([part.nbytes for part in listed])
         lines = max(_PARTS, pane.height - used)
         names = [f"{'  ' * part.depth}{escape(part.name)}" for part in listed[:lines]]
-        room = min(max(_PART, width // 3), width // 2 - 2, max(map(cell_len, names)))
+        room = min(max(_PART, width // 3), width // 2, max(map(cell_len, names)))
         stds = [f"  σ {number(part.std)}" if part.std is not None else "" for part in listed[:lines]]
         cells = max(4, width - room - _SHARE - max(map(len, stds)))
         of_what = " of one of them" if branch.blocks else "" if branch.parent is not None else " in the file"
@@ -276,7 +276,7 @@ class Detail(VerticalScroll):
             text.append(f"\n{escape(finding.cause)}\n")
         if finding.torch_says:
             text.append("\nLoading reports\n", self._style("label"))
-            text.append("".join([f"  {escape(line)}\n" for line in finding.torch_says]))
+            text.append("".join([self._below(escape(line)) for line in finding.torch_says]))
         if finding.fix is not None:
             text.append(f"\n{finding.fix.safety.value} repair  ", self._style("label"))
             text.append(f"{escape(finding.fix.option)}\n", self._style("code"))
@@ -291,9 +291,14 @@ class Detail(VerticalScroll):
         if not finding.keys:
             return
         text.append(f"\n{plural(len(finding.keys), 'key')}\n", self._style("label"))
-        text.append("".join([f"  {abridged(place(path))}\n" for path in finding.keys[:_KEYS]]))
+        text.append("".join([self._below(abridged(place(path))) for path in finding.keys[:_KEYS]]))
         if len(finding.keys) > _KEYS:
             text.append(beyond(len(finding.keys) - _KEYS, "key", before="  … and ", after="\n"))
+
+    def _below(self, said: str) -> str:
+        """Return a line below a heading; what is too long goes on further in, behind a word or a part of a name."""
+        lines = broken(said, self._width() - 4)
+        return "  " + "\n    ".join(lines) + "\n"
 
     def _style(self, name: str) -> Style:
         return self.get_component_rich_style(f"detail--{name}")

@@ -36,6 +36,7 @@ def test_text_is_never_markup():
     """Signs of markup are replaced, also in attributes; names may be broken at their dots."""
     assert text("<b a='1'>&\x1b") == "&lt;b a=&#x27;1&#x27;&gt;&amp;\\x1b"
     assert name("a.<b>/c") == "a.<wbr>&lt;b&gt;/<wbr>c"
+    assert name("{q,k} 14,562,048") == "{q,<wbr>k} 14,562,048"  # a number is one word
     assert attributes(class_='"x"', data_line=3, role=None) == ' class="&quot;x&quot;" data-line="3"'
     assert section("x", "X", "") == ""
 

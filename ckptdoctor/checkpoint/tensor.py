@@ -134,7 +134,7 @@ def same_facts(one: Tensor, other: Tensor) -> bool:
     as long.
     """
     return (
-        one.dtype == other.dtype
+        (one.dtype is other.dtype or one.dtype == other.dtype)  # as a rule there is one object for all
         and one.shape == other.shape
         and one.stride == other.stride
         and one.offset == other.offset

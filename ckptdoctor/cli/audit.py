@@ -93,7 +93,7 @@ def command(
     style: str,
     color: str,
 ) -> ExitStatus:
-    """Examine every checkpoint of a store, and keep the results in a database.
+    """Examine every checkpoint of a store, into a database.
 
     STORE is a folder with any number of runs below it, or an address such as s3://bucket/runs. Each checkpoint gets
     what check finds in its headers, its step, how far it is valid, and what it takes on disk. The database is SQLite.

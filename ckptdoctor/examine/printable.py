@@ -22,7 +22,6 @@ from ckptdoctor.examine.paths import STANDARD_INPUT
 from ckptdoctor.findings import Coverage, Finding, Severity
 from ckptdoctor.noun import replace
 from ckptdoctor.remote import addresses
-from ckptdoctor.sealing.manifest import entries_of, seal_beside
 
 if TYPE_CHECKING:
     from ckptdoctor.match.comparison import Comparison
@@ -115,6 +114,8 @@ def _of_parity(path: str, deep: bool) -> _Parity:
 
 def _verifying(path: str) -> str:
     """Return the command that compares a file or folder with its seal; "" without one."""
+    from ckptdoctor.sealing.manifest import entries_of, seal_beside  # most files are not damaged
+
     if os.path.isdir(path):
         return "ckptdoctor verify FILE" if os.path.isfile(seal_beside(path)) else ""
     where = next((each[0] for each in entries_of(path)), "")

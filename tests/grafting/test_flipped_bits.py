@@ -127,7 +127,7 @@ def test_a_pattern_asks_for_the_other_copy(whole):
     bad = damaged(whole, ("small", 8002))
     with pytest.raises(RefusedError, match="mixture"):
         ckptdoctor.graft(bad, whole.with_name("other.pt"), key="small")
-    with pytest.raises(UsageError, match="key= needs the other copy"):
+    with pytest.raises(UsageError, match="key= is about the other copy"):
         ckptdoctor.graft(bad, key="small")
 
 

@@ -255,7 +255,7 @@ def test_damaged_parity_is_told_while_the_file_is_intact(path):
         parity.write_bytes(damaged)
         printed = run_here("verify", "model.pt", cwd=path.parent)
         assert printed.returncode == 1
-        assert b"is damaged. Make it again: ckptdoctor seal model.pt --parity 1% --force" in printed.stdout, (
+        assert b"is damaged. Write it again: ckptdoctor seal model.pt --parity 1% --force" in printed.stdout, (
             printed.stdout
         )
     assert run_here("seal", "model.pt", "--parity", "1%", "--force", cwd=path.parent).returncode == 0

@@ -14,7 +14,6 @@ from textual.app import App, SystemCommand
 from textual.binding import BindingType
 from textual.color import Color
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
-from textual.css.model import RuleSet
 from textual.filter import Monochrome, NoColor
 from textual.reactive import Reactive
 from textual.screen import Screen
@@ -31,10 +30,6 @@ from ckptdoctor.tui.messages import ComparisonWanted
 from ckptdoctor.tui.models.choices import is_to_be_chosen_from
 from ckptdoctor.tui.models.command_line import Commanding, Loadable, check
 from ckptdoctor.tui.screens.browser import BrowserScreen
-
-# Textual looks for every rule of its style sheets in a set, for each widget that another focus gives other looks, and
-# its own hash, of the same object, is written in Python: a quarter of that time
-RuleSet.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 DARK_THEME = Theme(
     name="ckptdoctor-dark",

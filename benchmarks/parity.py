@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import files
-from measure import ckptdoctor, python, show, side_by_side
+from measure import ckptdoctor, once, python, show, side_by_side
 
 LOST = """
 import sys
@@ -31,15 +31,15 @@ def main(folder: Path, rounds: int) -> None:
     plain, worn = f"{path}.plain.pt", f"{path}.worn.pt"
     shutil.copy(path, plain)
     shutil.copy(path, worn)
-    side_by_side({"": ckptdoctor("seal", "--force", plain)}, 0)
-    side_by_side({"": ckptdoctor("seal", "--force", "--parity", "1%", worn)}, 0)
+    once(ckptdoctor("seal", "--force", plain))
+    once(ckptdoctor("seal", "--force", "--parity", "1%", worn))
     commands = {
         "ckptdoctor verify, sealed without parity": ckptdoctor("verify", plain),
         "ckptdoctor verify, sealed with 1 %, nothing lost": ckptdoctor("verify", worn),
     }
     show(worn, side_by_side(commands, rounds))
 
-    side_by_side({"": python(LOST, worn)}, 0)
+    once(python(LOST, worn))
     commands = {
         "cp and sync": ["sh", "-c", f"cp {worn} {folder}/copy.pt && sync {folder}/copy.pt"],
         "ckptdoctor rebuild of 15 MB in a row": ckptdoctor("rebuild", worn, "-o", f"{folder}/rebuilt.pt", "--force"),

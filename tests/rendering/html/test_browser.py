@@ -187,7 +187,7 @@ def test_the_table_filters_and_sorts(browser, opened):
     ("name", "other", "choice", "expected"),
     [
         ("broken.pt", None, "odd", ["state_dict/module.h.1.mlp.weight"]),
-        ("model.pt", "tuned.pt", "changed", ["h.1.attn.weight", "h.3.mlp.bias"]),
+        ("model.pt", "tuned.pt", "differs", ["h.1.attn.weight", "h.3.mlp.bias"]),
         ("model.pt", None, "same", [f"h.{n}.{kind}" for n in range(4) for kind in ("mlp.bias", "norm.weight")]),
     ],
 )

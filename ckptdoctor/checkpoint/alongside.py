@@ -82,7 +82,7 @@ def alongside(
             answers.append(do())
         try:
             yield Told(told, number > 0)
-        except Exception:
+        except Exception:  # raised below, unless what the fork does fails too: it would have come first
             told()
             raise
         told()

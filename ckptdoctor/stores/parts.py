@@ -35,7 +35,7 @@ def read_part(unit: Unit, number: int, of: int) -> Part:
     """Read one of so many parts of a checkpoint. What cannot be read is left to who puts them together."""
     try:
         return dict(_read(unit, number, of))
-    except Exception:
+    except Exception:  # the last step reads it again, and tells what is wrong
         if wants_trace():
             raise
         return {}

@@ -166,7 +166,10 @@ def resume_command(audited: Audited) -> str:
     options += [f"--limit-rate {audited.limit_rate:.0f}"] if audited.limit_rate else []
     options += [f"--engine {word(audited.engine)}"] if audited.engine != "local" else []
     command = complete(" ".join(["ckptdoctor audit", names, f"-o {quote(audited.output)}", *options]))
-    done = f"{count(audited.examined)} of {plural(audited.examined + audited.waiting, 'checkpoint')} examined"
+    if audited.cut:  # nobody knows of how many
+        done = f"{plural(audited.examined, 'checkpoint')} examined before all were listed"
+    else:
+        done = f"{count(audited.examined)} of {plural(audited.examined + audited.waiting, 'checkpoint')} examined"
     return f"Interrupted: {done}, and kept in {audited.output}. To go on: {command}"
 
 

@@ -1,5 +1,8 @@
 """Carries out an audit: lists, leaves out what is unchanged, has the rest examined, and writes what comes of it.
 
+All of this goes on at the same time: what was listed is examined while the rest is listed. One process lists and
+writes, and between two folders it sees to it that no worker waits.
+
 Whatever ends it, the inventory holds all that was committed, and the same call goes on where it ended: what was
 examined has the signature of its files, and is not examined again.
 """
@@ -34,6 +37,7 @@ _ASKED = 500  # units whose signatures are compared at once
 _COMMIT = 1.0  # seconds between two commits, at most, while a batch is examined
 _SAMPLED = 20  # one of so many is in the sample of a day
 _WAIT = 0.2  # seconds between two looks for Ctrl-C
+_LOOK = 0.01  # seconds between two looks at workers, at least, while folders are listed
 
 
 @noun
@@ -65,9 +69,10 @@ class AuditRequest:
 class Audited:
     """What an audit did: so many checkpoints were ``listed``, of which some were ``unchanged`` since the last time.
 
-    ``waiting`` were not examined, because Ctrl-C came. ``removed`` are no longer there. ``unlisted`` are folders that
-    could not be listed, each with why. ``others`` counts files that are called as parts of checkpoints are, next to
-    none that they could belong to. ``exported`` is what was written as Parquet, where that was asked for.
+    ``waiting`` were not examined, because Ctrl-C came; ``cut``: it came before all were listed. ``removed`` are no
+    longer there. ``unlisted`` are folders that could not be listed, each with why. ``others`` counts files that are
+    called as parts of checkpoints are, next to none that they could belong to. ``exported`` is what was written as
+    Parquet, where that was asked for.
     """
 
     output: str
@@ -85,11 +90,12 @@ class Audited:
     deep: str = ""
     limit_rate: float = 0.0
     exported: Exported | None = None
+    cut: bool = False
 
     @property
     def interrupted(self) -> bool:
         """Whether something was left undone."""
-        return self.waiting > 0
+        return self.cut or self.waiting > 0
 
 
 def audit(request: AuditRequest, engine: Engine | None = None) -> Audited:
@@ -106,19 +112,18 @@ def audit(request: AuditRequest, engine: Engine | None = None) -> Audited:
     with (
         closing(Writer(request.output)) as writer,
         closing(engine or engine_named(request.engine, request.jobs)) as used,
+        closing(Waiting(os.path.dirname(os.path.abspath(request.output)))) as waiting,
     ):
-        work = _Audit(writer, used, request)
+        work = _Audit(writer, used, request, waiting)
         number, of = request.shard
         said = f"{number}/{of}" if of > 1 else ""
         key = writer.begin(stores, shard=said, engine=request.engine, deep=request.deep)
         state = "interrupted"
         try:
-            with closing(Waiting(os.path.dirname(os.path.abspath(request.output)))) as waiting:
-                for store, listed in places.items():
-                    work.list_store(store, waiting, listed)
-                writer.commit()
-                work.examine(waiting)
-            state = "interrupted" if work.left else "complete"
+            work.list_all(places)
+            if not work.cut:
+                work.examine()
+            state = "interrupted" if work.cut or work.left else "complete"
             writer.tidy()
         finally:
             counts = {"listed": work.listed, "examined": work.examined, "unchanged": work.unchanged}
@@ -130,6 +135,7 @@ def audit(request: AuditRequest, engine: Engine | None = None) -> Audited:
             *(tuple(work.unlisted), work.others, perf_counter() - started),
             *(request.engine, said, request.deep),
             limit_rate=request.limit_rate,
+            cut=work.cut,
         )
 
 
@@ -148,31 +154,59 @@ class _Audit:
     writer: Writer
     engine: Engine
     request: AuditRequest
+    waiting: Waiting
     listed: int = 0
     examined: int = 0
     unchanged: int = 0
     removed: int = 0
-    left: int = 0
     others: int = 0
     unlisted: list[tuple[str, str]] = field(default_factory=list)
+    cut: bool = False
+    _flying: dict[int, tuple[Batch, int]] = field(default_factory=dict)  # with how many units of each are done
+    _again: list[Batch] = field(default_factory=list)
+    _number: int = 0  # of the next batch
+    _committed: float = field(default_factory=monotonic)
+    _looked: float = 0.0
     _parts: dict[str, dict[int, Part]] = field(default_factory=dict)  # of checkpoints that are read in parts
     _given_up: set[str] = field(default_factory=set)
     _day: int = field(default_factory=lambda: int(time() // 86_400))
 
-    def list_store(self, store: str, waiting: Waiting, listed: Callable[[str], list[Entry]] | None = None) -> None:
+    @property
+    def left(self) -> int:
+        """How many wait, or are being examined."""
+        return self.waiting.units - self.examined
+
+    def list_all(self, places: dict[str, Callable[[str], list[Entry]] | None]) -> None:
+        """Have the changed checkpoints of all stores wait, and the first of them examined. Ctrl-C cuts it off."""
+        try:
+            for store, listed in places.items():
+                self._list_store(store, listed)
+            self.writer.commit()
+        except KeyboardInterrupt:
+            if not process.is_ours():
+                raise
+            self.cut = True
+
+    def _list_store(self, store: str, listed: Callable[[str], list[Entry]] | None) -> None:
         """Have the changed checkpoints of a store wait, and forget those that are gone."""
         with phase("listing", 0, "checkpoints") as told:
+
+            def heard() -> None:
+                told.go_on()
+                self._look_around()
+
             memory = _Memory(self, absolute(store), told.advance) if self.request.shard[1] == 1 else None
-            walk = Walk(store, told.go_on, listed, memory)
+            walk = Walk(store, heard, listed, memory)
             units = self._of_shard(walk.units())
-            while some := list(islice(units, _ASKED)):
-                before = waiting.units
+            while some := list(islice(units, min(_ASKED, 1 + self.listed))):  # the first ones at once: nobody works yet
+                before = self.waiting.units
                 deep = {each.candidate.path for each in some if self.is_read(identity(each.candidate.path))}
                 for each in self.writer.changed(some, deep, again=self.request.deep == "all"):
-                    waiting.add(each, deep=each.candidate.path in deep)
+                    self.waiting.add(each, deep=each.candidate.path in deep)
                 self.listed += len(some)
-                self.unchanged += len(some) - (waiting.units - before)
+                self.unchanged += len(some) - (self.waiting.units - before)
                 told.advance(len(some))
+                self._look_around()
         folders = [folder for folder, _ in walk.unlisted]
         self.removed += self.writer.forget_unseen(walk.store, folders, self.request.shard)
         links = [reference_row(each.run, each.source, each.kind, each.target) for each in walk.links]
@@ -192,51 +226,69 @@ class _Audit:
             return units
         return (each for each in units if identity(each.candidate.path) % of == number - 1)
 
-    def examine(self, waiting: Waiting) -> None:
+    def _look_around(self) -> None:
+        """Between two folders: write what was done, and have workers go on with what waits by now."""
+        now = monotonic()
+        if self.left and now - self._looked >= _LOOK:
+            self._looked = now
+            with process.patience():
+                self._hand_out(more=True)
+                self._take_in(0)
+                self._hand_out(more=True)
+
+    def examine(self) -> None:
         """Have everything examined that waits, and write what comes of it. Ctrl-C ends it between two checkpoints."""
-        workers = self.engine.workers
-        batches = waiting.batches(self.engine.width, self.request.limit_rate / workers, split=workers > 1)
-        flying: dict[int, tuple[Batch, int]] = {}  # with how many units of each are done
-        again: list[Batch] = []
-        number = 0
-        committed = monotonic()
-        self.left = waiting.units
-        with phase("examining", waiting.units, "checkpoints") as told, process.patience():
-            while True:
-                while len(flying) < self.engine.width:
-                    batch = again.pop() if again else next(batches, None)
-                    if batch is None:
-                        break
-                    if self._is_given_up(batch):
-                        continue
-                    flying[number] = batch, 0
-                    self.engine.submit(number, batch)
-                    number += 1
-                if not flying or process.wants_end():
-                    break
-                for done in self.engine.completed(_WAIT):
-                    again += self._written(done, flying)
-                    told.reach(waiting.units - self.left)
-                    if done.over or monotonic() - committed > _COMMIT:
-                        self.writer.commit()
-                        committed = monotonic()
+        before = self.examined
+        with phase("examining", self.left, "checkpoints") as told, process.patience():
+            self._hand_out()
+            while self._flying and not process.wants_end():
+                self._take_in(_WAIT)
+                told.reach(self.examined - before)
+                self._hand_out()
             self.writer.commit()
 
-    def _written(self, done: Done, flying: dict[int, tuple[Batch, int]]) -> list[Batch]:
+    def _hand_out(self, *, more: bool = False) -> None:
+        """Submit as many batches as the engine should have; ``more`` units are still added."""
+        while len(self._flying) < self.engine.width:
+            batch = self._again.pop() if self._again else self._next(more)
+            if batch is None:
+                break
+            if self._is_given_up(batch):
+                continue
+            self._flying[self._number] = batch, 0
+            self.engine.submit(self._number, batch)
+            self._number += 1
+
+    def _next(self, more: bool) -> Batch | None:
+        workers = self.engine.workers
+        rate = self.request.limit_rate / workers
+        return self.waiting.batch(self.engine.width, rate, split=workers > 1, more=more)
+
+    def _take_in(self, seconds: float) -> None:
+        """Write what was done; wait so many seconds for it at most."""
+        if not self._flying:
+            return
+        for done in self.engine.completed(seconds):
+            self._again += self._written(done)
+            if done.over or monotonic() - self._committed > _COMMIT:
+                self.writer.commit()
+                self._committed = monotonic()
+
+    def _written(self, done: Done) -> list[Batch]:
         """Write what was done of a batch; return what is to be examined again where its rest failed."""
-        batch, at = flying[done.batch]
+        batch, at = self._flying[done.batch]
         more: list[Batch] = []
         for each in done.rows:
             if batch.part is not None:
                 more += self._put_together(batch, each)
                 continue
             self.writer.write(each)
-            self._count(1)
+            self.examined += 1
         at += len(done.rows)
-        flying[done.batch] = batch, at
+        self._flying[done.batch] = batch, at
         if not done.over:
             return more
-        del flying[done.batch]
+        del self._flying[done.batch]
         rest = replace(batch, units=batch.units[at:])
         if not done.failure or not rest.units or self._is_given_up(batch):
             return more
@@ -245,7 +297,7 @@ class _Audit:
         if not batch.again:  # somebody may have killed it for another reason
             return [replace(rest, again=True)]
         self.writer.write(failed(unit_of(rest.units[0]), f"It could not be examined: {done.failure}."))
-        self._count(1)
+        self.examined += 1
         self._given_up.add(_path(rest))
         return []
 
@@ -263,10 +315,6 @@ class _Audit:
     def _is_given_up(self, batch: Batch) -> bool:
         """Return whether it is a part of a checkpoint of which another part could not be read."""
         return batch.part is not None and _path(batch) in self._given_up
-
-    def _count(self, number: int) -> None:
-        self.examined += number
-        self.left -= number
 
 
 def _path(batch: Batch) -> str:

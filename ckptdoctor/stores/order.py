@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import marshal
 import os
-from collections.abc import Iterator
+from collections import deque
 from tempfile import TemporaryFile
 from typing import Any
 
@@ -51,52 +51,64 @@ class Waiting:
 
     def __init__(self, folder: str) -> None:
         self._file = TemporaryFile(dir=folder if os.access(folder, os.W_OK) else None)  # noqa: SIM115  until close
-        self._some: list[tuple[tuple[Any, ...], bool]] = []  # that are written together
+        self._begin = self._end = 0  # of what in the file was not taken
+        self._last: list[tuple[tuple[Any, ...], bool]] = []  # that are written together
+        self._first: deque[tuple[tuple[Any, ...], bool]] = deque()  # that were read together
+        self._parts: deque[Batch] = deque()  # of the unit that was taken last
+        self._taken = 0
         self.units = 0
         self.bytes = 0
 
     def add(self, unit: Unit, *, deep: bool = False) -> None:
-        """Have a unit wait; none is added any more once some were taken."""
-        self._some.append((unit.plain, deep))
-        if len(self._some) >= SETS:
-            self._write()
+        """Have a unit wait."""
+        self._last.append((unit.plain, deep))
+        if len(self._last) >= SETS:
+            data = marshal.dumps(self._last)
+            self._file.seek(self._end)
+            self._end += self._file.write(len(data).to_bytes(_LENGTH, "little") + data)
+            self._last.clear()
         self.units += 1
         self.bytes += unit.bytes
 
-    def _write(self) -> None:
-        data = marshal.dumps(self._some)
-        self._file.write(len(data).to_bytes(_LENGTH, "little") + data)
-        self._some.clear()
+    def _read(self) -> bool:
+        """Have the first one ready; return whether there is one."""
+        if not self._first and self._begin < self._end:
+            self._file.seek(self._begin)
+            length = int.from_bytes(self._file.read(_LENGTH), "little")
+            self._first.extend(marshal.loads(self._file.read(length)))
+            self._begin += _LENGTH + length
+        elif not self._first:
+            self._first.extend(self._last)
+            self._last.clear()
+        return bool(self._first)
 
-    def _read(self) -> Iterator[tuple[tuple[Any, ...], bool]]:
-        self._write()
-        self._file.seek(0)
-        while length := self._file.read(_LENGTH):
-            yield from marshal.loads(self._file.read(int.from_bytes(length, "little")))
+    def batch(self, workers: int, rate: float = 0.0, *, split: bool = False, more: bool = False) -> Batch | None:
+        """Return the next: at most 64 units, or 4 GiB of what is read to its last byte; None where none waits.
 
-    def batches(self, workers: int, rate: float = 0.0, *, split: bool = False) -> Iterator[Batch]:
-        """Yield them in batches of at most 64 units, or 4 GiB of what is read to its last byte; larger ones alone.
-
-        The last ones are smaller and smaller, so that no worker has many left when the others are done. ``split``
-        yields those of more than 8 GiB in parts.
+        The last ones are smaller and smaller, so that no worker has many left when the others are done. Where ``more``
+        are still added, nobody knows how many are left: it is taken for as many as there were, and so the first ones
+        are small, too. ``split`` gives those of more than 8 GiB in parts.
         """
-        waiting: list[tuple[Any, ...]] = []
+        if self._parts:
+            return self._parts.popleft()
+        left = self.units if more else self.units - self._taken
+        most = max(1, min(SETS, left // (workers * _SPREAD)))
+        units: list[tuple[Any, ...]] = []
         size, kind = 0, False
-        most = max(1, min(SETS, self.units // (workers * _SPREAD)))
-        for at, (plain, deep) in enumerate(self._read()):
+        while len(units) < most and self._read():
+            plain, deep = self._first[0]
             weight = sum(each[2] for each in plain[3]) if deep else 0
-            if waiting and (deep != kind or len(waiting) >= most or size + weight > BYTES):
-                yield Batch(tuple(waiting), kind, rate)
-                waiting, size = [], 0
-                most = max(1, min(SETS, (self.units - at) // (workers * _SPREAD)))
+            if units and (deep != kind or size + weight > BYTES):
+                break
+            self._first.popleft()
+            self._taken += 1
             if split and weight > SPLIT:
                 of = -(-weight // SPLIT)
-                yield from [Batch((plain,), True, rate, part=(number, of)) for number in range(of)]
-                continue
-            waiting.append(plain)
+                self._parts.extend([Batch((plain,), True, rate, part=(number, of)) for number in range(of)])
+                return self._parts.popleft()
+            units.append(plain)
             size, kind = size + weight, deep
-        if waiting:
-            yield Batch(tuple(waiting), kind, rate)
+        return Batch(tuple(units), kind, rate) if units else None
 
     def close(self) -> None:
         """Give the room back."""

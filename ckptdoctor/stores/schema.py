@@ -7,7 +7,8 @@ many of their members, have in common. So a checkpoint takes a few hundred bytes
 ``checkpoint``, ``member`` and ``finding`` are asked like tables.
 
 The file is written in WAL mode by one process, and others may read it meanwhile. ``docs/stores.md`` documents the
-columns. ``PRAGMA user_version`` is ``VERSION``; within a version, columns and views are only ever added.
+columns. ``PRAGMA user_version`` is ``VERSION``; within a version, columns and views are only ever added. Views are
+written in the SQL that DuckDB knows as well: it runs them itself, and lists no table where it cannot.
 """
 
 from __future__ import annotations
@@ -235,8 +236,8 @@ CREATE VIEW findings AS
         JOIN member ON member.checkpoint = finding.checkpoint AND member.number = finding.member
         JOIN checkpoint ON checkpoint.id = finding.checkpoint;
 CREATE VIEW runs AS
-    SELECT run.id, run.path, run.store, count(*) AS checkpoints, sum(complete) AS complete,
-        sum(level IS NULL) AS invalid, sum(resumable = 1) AS resumable, max(step) AS last_step,
+    SELECT run.id, min(run.path) AS path, min(run.store) AS store, count(*) AS checkpoints, sum(complete) AS complete,
+        sum(CASE WHEN level IS NULL THEN 1 ELSE 0 END) AS invalid, sum(resumable) AS resumable, max(step) AS last_step,
         max(CASE WHEN level IS NOT NULL THEN step END) AS last_valid_step, sum(bytes) AS bytes, sum(blocks) AS blocks,
         sum(optimizer_bytes) AS optimizer_bytes, max(mtime_ns) AS mtime_ns
     FROM run JOIN checkpoint ON checkpoint.run = run.id GROUP BY run.id;

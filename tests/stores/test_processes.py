@@ -159,7 +159,7 @@ def test_batches_become_smaller_towards_the_end(tmp_path):
     with closing(Waiting(str(tmp_path))) as waiting:
         for each in units:
             waiting.add(each)
-        batches = [batch.units for batch in waiting.batches(3)]
+        batches = [batch.units for batch in iter(lambda: waiting.batch(3), None)]
     assert [each for batch in batches for each in batch] == [each.plain for each in units]
     sizes = [len(each) for each in batches]
     assert sizes[:3] == [64, 64, 64] and sizes == sorted(sizes, reverse=True) and sizes[-1] == 1 and len(sizes) < 80

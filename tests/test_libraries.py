@@ -73,6 +73,16 @@ def test_a_sample_that_has_no_time_begins_nothing(tmp_path):
     assert "0 tests were not reached in 60 s" in out and "2 passed" in out
 
 
+def test_a_slow_test_that_its_file_hides_is_an_error(tmp_path):
+    """A run of slow tests imports only files in whose text it finds the mark."""
+    (tmp_path / "marks.py").write_text("import pytest\n\nhidden = pytest.mark.slow\n")
+    hidden = "from marks import hidden\n\n@hidden\ndef test_it(): pass\n"
+    status, out = said(tmp_path, hidden, "-m", "not slow", "-W", "ignore")
+    assert status == pytest.ExitCode.INTERRUPTED and "test_it.py has slow tests" in out
+    status, out = said(tmp_path, f"# mark.slow\n{hidden}", "-m", "slow", "-W", "ignore")
+    assert status == pytest.ExitCode.OK and "1 passed" in out
+
+
 @pytest.mark.slow
 def test_the_seed_of_a_sample_is_its_order(tmp_path):
     """The same seed asks the same files first, others ask others; a file stays together."""

@@ -9,7 +9,6 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.process import collector_paused
-from ckptdoctor.diagnose.fixes import of_index, outside
 from ckptdoctor.findings import Coverage, Finding
 from ckptdoctor.noun import replace
 from ckptdoctor.remote import addresses
@@ -71,6 +70,8 @@ def possible(finding: Finding, container: Container) -> Finding:
     """Return the finding without a repair that a container which is only read cannot have."""
     if finding.fix is None or formats.is_written(container.format):
         return finding
+    from ckptdoctor.diagnose.fixes import of_index, outside
+
     edits = finding.fix.edits
     return finding if outside(edits) or of_index(edits) else replace(finding, fix=None)
 

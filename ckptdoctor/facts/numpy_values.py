@@ -7,7 +7,6 @@ Sources: ``__reduce__`` and ``__setstate__`` of ``numpy.ndarray`` and ``numpy.dt
 from __future__ import annotations
 
 import struct
-from datetime import date
 from math import prod
 from typing import Union
 
@@ -26,7 +25,7 @@ _NUMBERS |= {"i8": "q", "i4": "i", "i2": "h", "i1": "b", "u8": "Q", "u4": "I", "
 _COMPLEX = {"c8": "f", "c16": "d"}
 _NAMES = {"f": "float", "c": "complex", "m": "timedelta64", "V": "void", "O": "object"}
 _NOT_A_TIME = -(1 << 63)
-_EPOCH = date(1970, 1, 1).toordinal()
+_EPOCH = 719_163  # date(1970, 1, 1).toordinal()
 # units of datetime64: how many make a day (those of days), and the digits that they have behind a second
 _PER_DAY = {"h": 24, "m": 1440, "s": 86400}
 _DIGITS = {unit: 3 * power for power, unit in enumerate(("ms", "us", "ns", "ps", "fs", "as"), start=1)}
@@ -292,6 +291,8 @@ def _time(count: int, unit: tuple[str, int] | None) -> str:
         days, rest = divmod(count, _PER_DAY.get(name, 86400 * 10**digits))
     else:
         raise NotPlainError("it holds a NumPy datetime64 without a unit")
+    from datetime import date
+
     _require_year(1 <= days + _EPOCH <= date.max.toordinal())
     day = date.fromordinal(days + _EPOCH).isoformat()
     return day if name in ("W", "D") else f"{day}T{_clock(rest, name, digits)}"

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Aside, Checkpoint, Container, FileSource, FolderSource, Note, NoteKind, Source
 from ckptdoctor.checkpoint.process import collector_paused
-from ckptdoctor.edits import SetSuffix, Truncate
 from ckptdoctor.errors import (
     CkptDoctorError,
     DamagedError,
@@ -322,6 +321,7 @@ def write(wanted: Wanted, source: Source | None) -> Recipe:
     second changes no byte. Raises UnprovenError when a lossless copy cannot be proven, RefusedError when an edit is
     impossible (two keys would get one name) and DamagedError when the file cannot be read far enough.
     """
+    from ckptdoctor.edits import SetSuffix, Truncate
     from ckptdoctor.writing.recipe import Copy, Recipe
 
     if source is None:
@@ -344,6 +344,7 @@ def write_in_place(wanted: Wanted, source: Source, block: int | None) -> Recipe:
     Where the file system can put whole blocks in front of a file, ``block`` is their size. Raises NotInPlaceError
     where that cannot be, and what ``write`` raises.
     """
+    from ckptdoctor.edits import SetSuffix, Truncate
     from ckptdoctor.inplace.change import NotInPlaceError
 
     _require_local(source)

@@ -22,8 +22,12 @@ from tests.command_server import LARGEST
 
 ROOT = Path(__file__).parents[1]
 
+# seconds until a process is taken to hang: less than pytest gives a test, so that what it was asked is told. How soon a
+# process ends is another question: a busy machine takes a minute to start one
+PATIENCE = 200
 
-def run(*arguments, cwd, stdin=None, env=None, timeout=60):
+
+def run(*arguments, cwd, stdin=None, env=None, timeout=PATIENCE):
     """``ckptdoctor`` with these arguments; its output as bytes. Where the system can, a fork of ``command_server``."""
     words = [str(each) for each in arguments]
     if not hasattr(socket, "send_fds") or sys.platform != "linux":
@@ -61,7 +65,7 @@ def run_here(*arguments, cwd, stdin=b""):
     )
 
 
-def run_anew(*arguments, cwd, stdin=None, env=None, timeout=60, **options):
+def run_anew(*arguments, cwd, stdin=None, env=None, timeout=PATIENCE, **options):
     """The same in a new interpreter: for what a process does before its first import, and for limits set on it."""
     line = [sys.executable, "-m", "ckptdoctor", *map(str, arguments)]
     given = {"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}

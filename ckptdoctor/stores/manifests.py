@@ -15,7 +15,6 @@ import sqlite3
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import datetime
 from itertools import islice
 from typing import Any
 from urllib.parse import unquote_plus
@@ -25,6 +24,7 @@ from ckptdoctor.checkpoint.source import AsFile
 from ckptdoctor.errors import UnreadableError
 from ckptdoctor.remote import open_remote
 from ckptdoctor.remote.addresses import is_address
+from ckptdoctor.remote.listed import seconds_of
 from ckptdoctor.runs.listing import Entry, below, read_small
 
 _SCHEME = "s3://"
@@ -128,11 +128,5 @@ def _objects(lines: Iterator[list[str]], columns: list[str], folders: set[str]) 
         while above and above not in folders:
             folders.add(above)
             above = above.rpartition("/")[0]
-        yield folder, name, int(row["Size"]), _seconds(row.get("LastModifiedDate", "")), row.get("ETag", "").strip('"')
-
-
-def _seconds(said: str) -> float:
-    try:
-        return datetime.fromisoformat(said.replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return 0.0
+        modified = seconds_of(row.get("LastModifiedDate", "")) or 0.0
+        yield folder, name, int(row["Size"]), modified, row.get("ETag", "").strip('"')

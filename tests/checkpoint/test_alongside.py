@@ -9,6 +9,8 @@ import textwrap
 
 import pytest
 
+from tests.commands import PATIENCE
+
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="nothing is forked here"
 )
@@ -25,7 +27,7 @@ HERE = os.getpid()
 def said(script: str, status: int = 0) -> str:
     """What a process of the command line's kind says that runs a script."""
     code = BEGIN + textwrap.dedent(script)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == status, done.stderr
     assert not done.stderr
     return done.stdout.strip()

@@ -12,6 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tests.commands import PATIENCE
+
 COUNT = 100  # tensors: here that is enough for a fork
 
 # the command with something in it gone wrong, on all cores or on one, where none is forked; it says how many were
@@ -50,7 +52,7 @@ def model(tmp_path_factory):
 def repaired(model: Path, output: Path, wrong: str = "", where: str = "beside") -> tuple[int, str, int]:
     """Status, words and forks of a repair in which something may go ``wrong``."""
     command = [sys.executable, "-c", COMMAND, where, wrong, "fix", model, "--strip-module", "-o", output]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert not done.stderr, done.stderr
     words, _, forks = done.stdout.rstrip().rpartition("\n")
     return done.returncode, words, int(forks.split()[0])
@@ -156,7 +158,7 @@ os.fork = fork
         "-o",
         tmp_path / "o.pt",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 130
     assert "nothing was written" in done.stdout + done.stderr
     assert list(tmp_path.iterdir()) == []
@@ -188,6 +190,6 @@ alongside.dumps = lambda answer: time.sleep(9) or dumps(answer)
         "--in-place",
         "--force",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stdout
     assert load_file(tmp_path / names[0]).keys() == {f"layers.1.{index}" for index in range(COUNT)}

@@ -112,14 +112,12 @@ def prune(
     """
     from time import time
 
-    from ckptdoctor.errors import UsageError
-    from ckptdoctor.pruning.inventory import holdings
+    from ckptdoctor.pruning.inventory import holdings, require_one
     from ckptdoctor.pruning.plan import Policy, plan
     from ckptdoctor.pruning.prune import Pruned, carry_out
     from ckptdoctor.pruning.trash import restored
 
-    if (inventory is None) == (restore is None):
-        raise UsageError("Name the inventory that ckptdoctor audit wrote, or a trash folder with --restore.")
+    require_one(inventory, restore)
     if restore is not None:
         return Pruned(restored=tuple(restored(os.fspath(restore))))
     assert inventory is not None

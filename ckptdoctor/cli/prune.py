@@ -70,9 +70,9 @@ def command(
     inventory that cannot be used.
     """
     from ckptdoctor.errors import UsageError
+    from ckptdoctor.pruning.inventory import require_one
 
-    if (trash is None) == (inventory is None):
-        raise UsageError("Name the inventory that ckptdoctor audit wrote, or a trash folder with --restore.")
+    require_one(inventory, trash)
     if trash is not None:
         if last or every or best or metric or broken or apply:
             raise UsageError("--restore brings everything back, and takes no other option.")

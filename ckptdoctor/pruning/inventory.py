@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 
-from ckptdoctor.errors import RefusedError
+from ckptdoctor.errors import RefusedError, UsageError
 from ckptdoctor.noun import noun
 from ckptdoctor.pruning.plan import Held, Pin
 from ckptdoctor.stores.schema import open_inventory
@@ -35,6 +35,12 @@ class Recorded:
     mtime_ns: int
     device: int | None
     inode: int | None
+
+
+def require_one(inventory: object, trash: object) -> None:
+    """Raise UsageError where neither of what prune works on is named, or both are."""
+    if (inventory is None) == (trash is None):
+        raise UsageError("Name the inventory that ckptdoctor audit wrote, or a trash folder with --restore.")
 
 
 def holdings(inventory: str, now: float) -> Holdings:

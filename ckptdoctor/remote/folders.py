@@ -8,7 +8,7 @@ from typing import Any
 from ckptdoctor.checkpoint import FolderSource, Source
 from ckptdoctor.errors import HostileError, UnreadableError
 from ckptdoctor.remote.addresses import shown
-from ckptdoctor.remote.listed import RemoteEntry, folder_listed, seconds_of
+from ckptdoctor.remote.listed import Listing, RemoteEntry, as_listed, folder_listed, seconds_of
 
 # a file of torch.distributed.checkpoint has a header for each tensor, and each may be a request
 _MOST_REQUESTS = 5_000
@@ -72,7 +72,9 @@ class RemoteFolder(FolderSource):
     def __init__(self, address: str) -> None:
         self._address = address.rstrip("/")
         self.path = self.file = shown(self._address)
-        self.names = tuple(sorted([f"{each.name}/" if each.folder else each.name for each in self._listed(address)]))
+        found = self._listed(address)
+        self.names = tuple(sorted([f"{each.name}/" if each.folder else each.name for each in found]))
+        self._listing = Listing(self._address, [each for each in found if not each.folder])
         self._open: dict[str, Source] = {}
         self._read = 0
 
@@ -95,7 +97,8 @@ class RemoteFolder(FolderSource):
             from ckptdoctor.remote import open_remote
 
             address = self._address + path[len(self.path) :]
-            self._open[path] = open_remote(address, most_requests=_MOST_REQUESTS)
+            with as_listed(self._listing):  # nobody asks for a size again
+                self._open[path] = open_remote(address, most_requests=_MOST_REQUESTS)
         return self._open[path]
 
     @staticmethod

@@ -186,6 +186,7 @@ def as_json(audited: Audited, summary: Summary, version: str) -> str:
             "unchanged": audited.unchanged,
             "removed": audited.removed,
             "waiting": audited.waiting,
+            "interrupted": audited.interrupted,
             "unlisted": [{"path": path, "why": why} for path, why in audited.unlisted],
             "others": audited.others,
             "deep": audited.deep,

@@ -17,7 +17,7 @@ from ckptdoctor import formats
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.remote.addresses import is_address, shown
-from ckptdoctor.runs.listing import Entry, below, entries, is_file, read_small
+from ckptdoctor.runs.listing import Entry, below, entries, entries_unless_file, is_file, read_small
 from ckptdoctor.runs.step import Key, Numbers, numbers_in
 from ckptdoctor.wording import listed
 
@@ -91,9 +91,9 @@ def candidates(run: str) -> tuple[Candidate, ...]:
 
     Raises UnreadableError where it cannot be listed, and UsageError where it holds several runs.
     """
-    if is_file(run):
+    found = entries_unless_file(run)
+    if found is None:
         return (alone(run, folder=False),)
-    found = entries(run)
     if is_one(found):
         return (alone(run, folder=True),)
     groups = _groups(found)

@@ -41,14 +41,10 @@ class Entry:
 def entries(path: str) -> list[Entry]:
     """Return what is directly in a folder, links followed. Raises UnreadableError where it cannot be listed."""
     if is_address(path):
-        from ckptdoctor.remote.folders import list_folder
-
-        listed = list_folder(path)
+        listed = entries_unless_file(path)
         if listed is None:
             raise UnreadableError(f"{path} is a file, not a folder.")
-        return [
-            Entry(each.name, each.address, each.folder, each.size, each.modified, etag=each.etag) for each in listed
-        ]
+        return listed
     found = []
     try:
         with os.scandir(path) as scanned:
@@ -66,13 +62,21 @@ def entries(path: str) -> list[Entry]:
     return found
 
 
+def entries_unless_file(path: str) -> list[Entry] | None:
+    """Return the same, None for a file: of an address one request tells either."""
+    if not is_address(path):
+        return None if os.path.isfile(path) else entries(path)
+    from ckptdoctor.remote.folders import list_folder
+
+    listed = list_folder(path)
+    if listed is None:
+        return None
+    return [Entry(each.name, each.address, each.folder, each.size, each.modified, etag=each.etag) for each in listed]
+
+
 def is_file(path: str) -> bool:
     """Return whether it is a file. Raises UnreadableError for an address that cannot be asked."""
-    if is_address(path):
-        from ckptdoctor.remote.folders import list_folder
-
-        return list_folder(path) is None
-    return os.path.isfile(path)
+    return entries_unless_file(path) is None if is_address(path) else os.path.isfile(path)
 
 
 def below(path: str, name: str) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from itertools import islice
 from time import monotonic, perf_counter, time
 
 from ckptdoctor.checkpoint import process
@@ -197,8 +196,7 @@ class _Audit:
 
             memory = _Memory(self, absolute(store), told.advance) if self.request.shard[1] == 1 else None
             walk = Walk(store, heard, listed, memory)
-            units = self._of_shard(walk.units())
-            while some := list(islice(units, min(_ASKED, 1 + self.listed))):  # the first ones at once: nobody works yet
+            for some in _together(self._of_shard(walk.units())):
                 before = self.waiting.units
                 deep = {each.candidate.path for each in some if self.is_read(identity(each.candidate.path))}
                 for each in self.writer.changed(some, deep, again=self.request.deep == "all"):
@@ -315,6 +313,19 @@ class _Audit:
     def _is_given_up(self, batch: Batch) -> bool:
         """Return whether it is a part of a checkpoint of which another part could not be read."""
         return batch.part is not None and _path(batch) in self._given_up
+
+
+def _together(units: Iterator[Unit]) -> Iterator[list[Unit]]:
+    """Yield as many as are asked about at once; fewer where they come slowly, since workers wait for them."""
+    some: list[Unit] = []
+    began = monotonic()
+    for each in units:
+        some.append(each)
+        if len(some) >= _ASKED or monotonic() - began >= _LOOK:
+            yield some
+            some, began = [], monotonic()
+    if some:
+        yield some
 
 
 def _path(batch: Batch) -> str:

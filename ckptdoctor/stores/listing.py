@@ -8,10 +8,13 @@ references to what they name, and are not examined twice.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from hashlib import blake2b
-from typing import Any
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 from ckptdoctor.errors import UnreadableError
 from ckptdoctor.examine.paths import PICKLES, SUFFIXES, begins_like_one
@@ -20,12 +23,14 @@ from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.runs import grouping, kinds
 from ckptdoctor.runs.grouping import Candidate
 from ckptdoctor.runs.kinds import Kind
-from ckptdoctor.runs.listing import Entry, entries, is_file
+from ckptdoctor.runs.listing import Entry, entries, entries_unless_file
 from ckptdoctor.runs.step import Numbers
 from ckptdoctor.sealing.manifest import SUFFIX as SEAL
-from ckptdoctor.stores.ahead import Ahead
 from ckptdoctor.stores.recall import Grouped, Memory, hash_of
 from ckptdoctor.stores.schema import absolute, identity
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 _OTHERS = frozenset({".gguf"})  # that check examines where it is given them by name
 # suffixes of what is not a checkpoint, so that its beginning is not asked
@@ -106,7 +111,7 @@ class Walk:
         self._listed = listed  # what says what is in a folder, instead of the store
         self._memory = memory
         self._separator = "/" if is_address(self.store) else os.sep
-        self._ahead = Ahead(is_address(self.store) and listed is None)
+        self._ahead = _Ahead(is_address(self.store) and listed is None)
         self._real = "" if is_address(self.store) else os.path.realpath(self.store)
 
     def units(self) -> Iterator[Unit]:
@@ -117,12 +122,13 @@ class Walk:
             self._ahead.close()
 
     def _all(self) -> Iterator[Unit]:
-        if self._listed is None and is_file(self.store):
+        found = entries_unless_file(self.store) if self._listed is None else [*self._listed(self.store)]
+        if found is None:
             folder, _, name = self.store.rpartition("/" if is_address(self.store) else os.sep)
             found = [each for each in entries(folder or os.sep) if each.name == name]
             yield from (self._unit(grouping.alone(each.path, folder=False), folder, [each]) for each in found)
             return
-        yield from self._visit(self.store, self._entries(self.store))
+        yield from self._visit(self.store, found)
 
     def _entries(self, path: str) -> list[Entry]:
         """Return what is in a folder; of one that was asked about last, without another request."""
@@ -345,3 +351,69 @@ def _user(number: int) -> str:
         return pwd.getpwuid(number).pw_name
     except (ImportError, KeyError):  # Windows has no such list, and containers have users without names
         return str(number)
+
+
+# ---- folders on another machine are listed before it is their turn, several at once, since answers take a while
+
+
+_AT_ONCE = 16  # listings of each depth that were asked for and not taken
+_LATE = 0.01  # seconds that listings take one by one, from which on it is worth it,
+_IN_A_ROW = 6  # where so many in a row do
+_ENTRIES = 20_000  # that these hold together, as far as the last one tells
+
+
+class _Ahead:
+    """Listings of the folders that a walk comes to next. Where it is not ``used``, none are asked for."""
+
+    def __init__(self, used: bool) -> None:
+        self.used = used
+        self._pool: ThreadPoolExecutor | None = None
+        self._coming: list[deque[str]] = []  # by depth
+        self._asked: list[dict[str, Future[list[Entry]]]] = []
+        self._room = _AT_ONCE
+        self._late = 0  # in a row
+
+    @contextmanager
+    def of(self, folders: Iterable[str]) -> Iterator[None]:
+        """Ask for these meanwhile, in this order, as the walk takes them."""
+        if not self.used:
+            yield
+            return
+        self._coming.append(deque(folders))
+        self._asked.append({})
+        self._ask()
+        try:
+            yield
+        finally:
+            self._coming.pop()
+            for each in self._asked.pop().values():
+                each.cancel()
+
+    def _ask(self) -> None:
+        coming, asked = self._coming[-1], self._asked[-1]
+        while self._late >= _IN_A_ROW and coming and len(asked) < self._room:
+            if self._pool is None:
+                from concurrent.futures import ThreadPoolExecutor
+
+                self._pool = ThreadPoolExecutor(_AT_ONCE)
+            path = coming.popleft()
+            asked[path] = self._pool.submit(entries, path)
+
+    def entries(self, path: str) -> list[Entry]:
+        """Return what is in a folder. Raises UnreadableError where it cannot be listed."""
+        asked = next((each.pop(path) for each in self._asked if path in each), None)
+        if asked is None:
+            started = perf_counter()
+            found = entries(path)
+            late = self._late >= _IN_A_ROW or perf_counter() - started > _LATE
+            self._late = self._late + 1 if late else 0
+            return found
+        found = asked.result()
+        self._room = max(1, min(_AT_ONCE, _ENTRIES // max(1, len(found))))
+        self._ask()
+        return found
+
+    def close(self) -> None:
+        """Take back what was not begun."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)

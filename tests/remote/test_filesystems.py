@@ -49,6 +49,42 @@ def test_headers_take_few_requests(name, s3):
     assert s3().count("HTTP/1.1") - before <= 6 and report.bytes_read < 800_000
 
 
+@pytest.fixture
+def counted(monkeypatch):
+    """What is asked of a file system that remembers nothing, and of which files."""
+    import fsspec
+
+    system, asked = fsspec.filesystem("memory"), []
+    for name in ("ls", "info", "cat_file"):
+        real = getattr(type(system), name)
+        monkeypatch.setattr(
+            type(system),
+            name,
+            lambda self, path, *rest, name=name, real=real, **options: (
+                asked.append((name, path.rpartition("/")[2])),
+                real(self, path, *rest, **options),
+            )[1],
+        )
+    yield system, asked
+    system.rm("/counted", recursive=True)
+
+
+def test_what_a_listing_has_said_is_not_asked_again(counted, tmp_path):
+    """Of a folder one listing tells every size, and of a run that it is no file."""
+    system, asked = counted
+    run = Run(tmp_path / "run", "trainer")
+    KINDS["trainer"](run, 100, None)
+    system.put(str(run.folder), "/counted", recursive=True)
+    files = [each.name for each in tmp_path.glob("run/*/*") if each.suffix not in (".json", ".txt")]
+    asked.clear()
+    report = ckptdoctor.check("memory://counted/checkpoint-100/")
+    assert report.error is None and len(files) > 2
+    assert asked[0] == ("ls", "checkpoint-100") and {what for what, _ in asked[1:]} == {"cat_file"}
+    asked.clear()
+    assert ckptdoctor.latest("memory://counted").path == "memory://counted/checkpoint-100"
+    assert [name for what, name in asked if what == "ls"].count("counted") == 1
+
+
 @pytest.mark.slow
 def test_values_are_loaded(s3):
     """As they were saved."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from ckptdoctor.stores.listing import Walk
 from ckptdoctor.stores.order import Waiting
 from tests.runs.generated import saved, weights, write
 from tests.stores.asked import audited, checkpoints, rows, table
+from tests.stores.simulated import installed
 
 MANY = 500
 
@@ -127,6 +129,30 @@ def test_ctrl_c_leaves_a_database_and_says_how_to_go_on(store, right, tmp_path):
     assert (row["state"], row["examined"]) == ("interrupted", known)
     audited(store, output=tmp_path / "a.db")
     assert table(tmp_path / "a.db") == right
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_it_lists_keeps_what_was_examined(tmp_path, monkeypatch):
+    """Nobody knows how many there are, which is said; what is not listed yet is not taken for gone."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("SIMULATED_STORE", "")
+    installed(tmp_path / "known")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.environ["PYTHONPATH"], str(tmp_path / "known")]))
+    monkeypatch.setenv("SIMULATED_LATENCY", "0.3")
+    process = begun("simulated://5-45-20", tmp_path / "a.db")
+    os.kill(process.pid, signal.SIGINT)
+    _, complaint = process.communicate(timeout=60)
+    assert process.returncode == 130 and b"Traceback" not in complaint
+    known = rows_in(tmp_path / "a.db")
+    last = complaint.decode().splitlines()[-1]
+    assert re.match(rf"Interrupted: {known} checkpoints? examined before all were listed, and kept in ", last)
+    (row,) = rows(tmp_path / "a.db", "SELECT * FROM audit")
+    assert (row["state"], row["examined"], row["removed"]) == ("interrupted", known, 0)
+    monkeypatch.delenv("SIMULATED_LATENCY")
+    again = audited("simulated://5-45-20", output=tmp_path / "a.db")
+    assert (again.listed, again.unchanged, again.removed) == (900, known, 0)
+    audited("simulated://5-45-20", output=tmp_path / "b.db")
+    assert table(tmp_path / "a.db") == table(tmp_path / "b.db")
 
 
 def test_a_worker_that_says_nothing_is_replaced(tmp_path):

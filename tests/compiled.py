@@ -13,17 +13,23 @@ from pathlib import Path
 # of these pytest rewrites the assertions, so it keeps them apart from what the interpreter compiles
 REWRITTEN = ("test_*.py", "conftest.py")
 
+# what most tests import of others, and pip was told not to compile
+LARGEST = ("torch", "textual.app", "hypothesis.strategies", "jsonschema", "numpy.testing")
+
 
 def compile_once(root, arguments, processes):
-    """Compile the package, and all below the folders and files with which a run was asked for."""
+    """Compile the package, what it is tested with, and the tests in the folders and files that a run was asked for."""
     paths = [root / argument.split("::")[0] for argument in arguments]
     below = [file for path in paths for pattern in REWRITTEN for file in path.rglob(pattern)]
     files = sorted({str(file) for file in (*below, *paths) if file.is_file()})
-    lines = [["tests.compiled", str(at), str(processes), *files] for at in range(processes)]
-    lines.append(["compileall", "-q", "-x", r"[\\/](test_[^\\/]*|conftest)\.py$", "ckptdoctor", "tests"])
+    lines = [
+        ["-c", f"import {', '.join(LARGEST)}"],
+        ["-m", "compileall", "-q", "-x", r"[\\/](test_[^\\/]*|conftest)\.py$", "ckptdoctor", "tests"],
+        *(["-m", "tests.compiled", str(at), str(processes), *files] for at in range(processes)),
+    ]
     # what fails in them fails in each worker again, and is told there
     quiet = {"cwd": root, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    for started in [subprocess.Popen([sys.executable, "-m", *line], **quiet) for line in lines]:
+    for started in [subprocess.Popen([sys.executable, *line], **quiet) for line in lines]:
         started.wait()
 
 

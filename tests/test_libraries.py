@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.libraries import Library
+from tests.workers import OneFileOneWorker
 
 ROOT = Path(__file__).parent.parent
 
@@ -106,6 +107,17 @@ def test_what_is_not_installed_skips_the_test_that_asks():
     assert not hasattr(absent, "__wrapped__")
     with pytest.raises(pytest.skip.Exception, match="no_such_library"):
         _ = absent.anything
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_forks_from_one_process_is_for_one_worker_of_the_first_run(first):
+    """Elsewhere it is shared out by files, as all else."""
+    scheduler = object.__new__(OneFileOneWorker)
+    scheduler._first = first
+    forking = [scheduler._split_scope(f"tests/{file}.py::test_it[1]") for file in ("trainer/test_a", "cli/test_train")]
+    assert len(set(forking)) == (1 if first else 2)
+    assert scheduler._split_scope("tests/cli/test_fix.py::test_it") == "tests/cli/test_fix.py"
+    assert scheduler._split_scope("tests/trainer/test_a.py::test_it@real") == "real"
 
 
 def test_what_workers_say_arrives_whole(tmp_path):

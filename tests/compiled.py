@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from _pytest.assertion import rewrite
+
 # of these pytest rewrites the assertions, so it keeps them apart from what the interpreter compiles
 REWRITTEN = ("test_*.py", "conftest.py")
 
@@ -33,9 +35,8 @@ def compile_once(root, arguments, processes):
         started.wait()
 
 
-def _rewrite(path):
-    from _pytest.assertion import rewrite
-
+def compile_one(path):
+    """Write what pytest makes of one file, where it looks for that."""
     made = rewrite.get_cache_dir(path) / f"{path.stem}{rewrite.PYC_TAIL}"
     made.parent.mkdir(exist_ok=True)
     of_what, code = rewrite._rewrite_test(path, None)
@@ -45,4 +46,4 @@ def _rewrite(path):
 if __name__ == "__main__":
     number, of = map(int, sys.argv[1:3])
     for each in sys.argv[3:][number::of]:
-        _rewrite(Path(each))
+        compile_one(Path(each))

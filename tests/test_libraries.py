@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from _pytest.assertion import rewrite
 
+from tests.compiled import compile_one
 from tests.libraries import Library
 from tests.workers import OneFileOneWorker
 
@@ -99,6 +101,17 @@ def test_the_seed_of_a_sample_is_its_order(tmp_path):
     assert [line.partition("::")[0] for line in order("3")[::2]] == [
         line.partition("::")[0] for line in order("3")[1::2]
     ]
+
+
+def test_what_was_compiled_before_is_what_pytest_takes(tmp_path):
+    """Where it looks for it, and of the file as it is now."""
+    path = tmp_path / "test_it.py"
+    path.write_text("def test_it():\n    assert 1 == 2\n")
+    compile_one(path)
+    (made,) = (tmp_path / "__pycache__").iterdir()
+    assert made.name == f"test_it{rewrite.PYC_TAIL}" and rewrite._read_pyc(path, made) is not None
+    path.write_text("def test_it():\n    assert 1 == 2 + 3\n")
+    assert rewrite._read_pyc(path, made) is None
 
 
 def test_what_is_not_installed_skips_the_test_that_asks():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import atexit
 import contextlib
+import errno
 import io
 import json
 import os
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from functools import cache
 from pathlib import Path
 from unittest import mock
@@ -123,19 +125,32 @@ def _asked(request, descriptors, timeout):
 
 @cache
 def _server():
-    """The connection to the server of this process, which is started by the first test that needs it."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.command_server", str(theirs.fileno())],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-        )
+    """The connection to the server of this run of tests, which is started by the first test that needs it.
+
+    All workers share one: to import everything takes it four seconds.
+    """
+    address = f"\0ckptdoctor-tests-{os.environ.get('PYTEST_XDIST_TESTRUNUID', os.getpid())}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        try:
+            listening.bind(address)
+        except OSError:  # another worker was first
+            process = None
+        else:
+            listening.listen(64)
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.command_server", str(listening.fileno())],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[listening.fileno()],
+            )
+    ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    while ours.connect_ex(address) == errno.ECONNREFUSED:
+        time.sleep(0.01)  # it is about to listen
 
     def end():
         ours.close()
-        process.wait()
+        if process is not None and "PYTEST_XDIST_TESTRUNUID" not in os.environ:
+            process.wait()
 
     atexit.register(end)
     return ours

@@ -152,9 +152,9 @@ def pytest_collection(session):
 def pytest_collection_finish(session):
     """Keep the collector from visiting all tests again later, too: what is there now stays until the end.
 
-    Of what tests make nearly all goes as soon as it is no longer used, so it looks seldom for the rest.
+    So does what little of it is garbage: to look for that once takes a second in each worker. Of what tests make nearly
+    all goes as soon as it is no longer used, so the collector looks seldom for the rest.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 20)
 

@@ -34,7 +34,7 @@ _FRACTION = regex(r"\.(\d+)")
 
 
 def seconds_of(said: str) -> float | None:
-    """Return the time that a store writes as ``2026-01-02T03:04:05.67Z``, in seconds; None where it is no such text.
+    """Return the time that a store writes as ``2026-01-02T03:04:05.67Z``, in seconds; None for other texts.
 
     Python 3.10 reads fractions of three or six digits, and what is written in Go has no zeros at its end.
     """

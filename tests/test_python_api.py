@@ -6,6 +6,7 @@ import doctest
 import inspect
 import json
 import math
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -257,6 +258,44 @@ def test_a_page_is_written(path, tmp_path):
     (tmp_path / "mine.html").write_text("mine")
     with pytest.raises(ckptdoctor.WriteError):
         ckptdoctor.report(path, output=tmp_path / "mine.html")
+
+
+def test_what_was_done_shows_itself_as_the_command_prints_it(tmp_path, monkeypatch):
+    """A repair, its plan, a conversion, a salvage, a graft, a seal and a difference, each at most a screen."""
+    monkeypatch.chdir(tmp_path)
+    weights = {f"module.{name}": torch.ones(4) for name in ("a", "b")}
+    torch.save(weights, "model.pt")
+    Path("cut.pt").write_bytes(Path("model.pt").read_bytes()[:-600])
+    said = {
+        "fix": repr(ckptdoctor.fix("model.pt")),
+        "plan": repr(ckptdoctor.fix("model.pt", "other.pt", diff=True)),
+        "convert": repr(ckptdoctor.convert("model.fixed.pt", "model.safetensors")),
+        "salvage": repr(ckptdoctor.salvage("cut.pt")),
+        "graft": repr(ckptdoctor.graft("model.pt", "model.fixed.pt", diff=True)),
+        "undo": repr(ckptdoctor.undo("model.pt")),
+        "seal": repr(ckptdoctor.seal("model.pt", parity="20%")),
+        "verify": repr(ckptdoctor.verify("model.pt")),
+        "rebuild": repr(ckptdoctor.rebuild("model.pt")),
+        "diff": repr(ckptdoctor.diff("model.pt", "model.fixed.pt")),
+        "against": repr(ckptdoctor.verify("model.safetensors", against="model.fixed.pt")),
+    }
+    for what, words in {
+        "fix": 'next · torch.load("model.fixed.pt")',
+        "plan": "-module.a",
+        "convert": "wrote model.safetensors",
+        "salvage": "of 2 tensors recovered",
+        "graft": "no known damage",
+        "undo": "nothing to undo",
+        "seal": "next · ckptdoctor verify model.pt",
+        "verify": "as sealed",
+        "rebuild": "nothing to do",
+        "diff": "different names",
+        "against": "model.safetensors",
+    }.items():
+        assert words in said[what] and "Report(" not in said[what], said[what]
+        assert said[what].count("\n") < 24
+    repaired = ckptdoctor.fix("model.pt", "again.pt")
+    assert isinstance(repaired, ckptdoctor.RepairReport) and pickle.loads(pickle.dumps(repaired)) == repaired
 
 
 def test_an_exception_is_explained_as_it_is(path):

@@ -84,7 +84,9 @@ def _to_do(root: Hit, explained: Explanation, report: FileReport | None) -> Way 
         found = re.search(r"ckptdoctor (?:salvage|merge|convert|graft|fix) FILE(?! --from)", finding.advice)
         commands = (*finding.commands, *([found[0]] if found is not None else ()))
         if commands:
-            return Way("solution", with_path(commands[0], report.path))
+            salvages = commands[0].startswith("ckptdoctor salvage")
+            label = "copy or download it again, or recover what is intact" if salvages else "what helps"
+            return Way(label, with_path(commands[0], report.path))
     ways = sorted(root.ways, key=lambda way: "TEXT" in way.command or "MODULE:CLASS" in way.command)
     if not ways:
         return None

@@ -62,9 +62,27 @@ def fates(salvage: Salvage) -> list[Fate]:
     ]
 
 
+_NUMBERED = re.compile(r"(\D*?)(\d{1,18})\.", re.ASCII)  # what a name begins with, to the number of its layer
+
+
 def in_natural_order(fates: Sequence[Fate]) -> list[Fate]:
-    """Return the tensors as people count: layer 2 before layer 10, where a header has them in the order of letters."""
-    return [fates[place] for place in naturally([show_path(each.path) for each in fates])]
+    """Return the tensors as people count: layer 2 before layer 10, where a header has them in the order of letters.
+
+    All of a layer stays together, also where some of it is in another file.
+    """
+    names = [show_path(each.path) for each in fates]
+    order = naturally(names)
+    layers: dict[str, list[tuple[int, int]]] = {}
+    for place, at in enumerate(order):
+        numbered = _NUMBERED.match(names[at])
+        if numbered is not None:
+            layers.setdefault(numbered[1], []).append((int(numbered[2]), place))
+    found = [fates[at] for at in order]
+    moved = list(found)
+    for members in layers.values():
+        for (_, place), (_, source) in zip(members, sorted(members), strict=True):
+            moved[place] = found[source]
+    return moved
 
 
 def _fate(lost: LostTensor | None) -> tuple[str, str]:

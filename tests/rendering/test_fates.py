@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ckptdoctor.rendering.fates import LOST, PARTIAL, SAVED, Fate, byte_map, in_layers, intact
+from ckptdoctor.rendering.fates import LOST, PARTIAL, SAVED, Fate, byte_map, in_layers, in_natural_order, intact
 
 
 def fate(name, nbytes, kind=SAVED):
@@ -27,3 +27,10 @@ def test_what_is_lost_in_words():
     assert intact(FATES[:1]) == "40 bytes of 40 bytes intact"
     names = ["a.layers.7.x", "a.layers.3.x", "a.layers.4.y", "a.layers.3.z", "norm"]
     assert in_layers(names) == ["a.layers 3–4", "a.layers 7", "norm"]
+
+
+def test_layers_are_in_the_order_of_their_numbers():
+    """Also where a header has them in the order of letters, and a layer is not all in this file."""
+    names = ["e.w", "h.10.a", "h.10.b", "h.11.a", "h.2.b", "h.3.a", "h.3.b", "z"]
+    listed = in_natural_order([fate(name, 4) for name in names])
+    assert [each.path[0] for each in listed] == ["e.w", "h.2.b", "h.3.a", "h.3.b", "h.10.a", "h.10.b", "h.11.a", "z"]

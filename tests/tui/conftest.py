@@ -8,7 +8,7 @@ from textual.css.stylesheet import Stylesheet
 from ckptdoctor.rules.examples import Obj, T
 from ckptdoctor.tui import workers
 from ckptdoctor.tui.screens import compare
-from ckptdoctor.tui.widgets import detail
+from ckptdoctor.tui.widgets import values_preview
 from tests import builders
 from tests.cli import files
 
@@ -57,7 +57,7 @@ def in_the_library(library, monkeypatch):
 @pytest.fixture(autouse=True)
 def no_previews(monkeypatch):
     """What reads values 80 ms after the last key would make every screen a race: the tests of it turn it on again."""
-    monkeypatch.setattr(detail, "REST", 1e6)
+    monkeypatch.setattr(values_preview, "REST", 1e6)
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from ckptdoctor.tui.app import BrowserApp
 from ckptdoctor.tui.screens.damaged import DamagedScreen
-from ckptdoctor.tui.widgets import detail
+from ckptdoctor.tui.widgets import values_preview
 from ckptdoctor.tui.widgets.detail import Detail
 from ckptdoctor.tui.widgets.findings import FindingsView
 from ckptdoctor.tui.widgets.list_view import ListView
@@ -239,7 +239,7 @@ def deep(tmp_path_factory):
         return row_on_screen(app) if tree else None, text_of(app)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(detail, "REST", 1e6)
+        patch.setattr(values_preview, "REST", 1e6)
         return dict(zip(DEEP, walk(path, *DEEP.values(), look=look), strict=True))
 
 
@@ -352,7 +352,7 @@ def test_capital_y_copies_python():
 
 def test_a_tensor_is_drawn_without_opening_it(monkeypatch, tmp_path):
     """Numbers, histogram and heatmap, once the cursor rests on it."""
-    monkeypatch.setattr(detail, "REST", 0.01)
+    monkeypatch.setattr(values_preview, "REST", 0.01)
     torch.save({"a": torch.arange(-50.0, 50.0).reshape(10, 10), "b": torch.ones(3)}, tmp_path / "a.pt")
     text = browse(tmp_path / "a.pt", "down", "up")
     assert "norm " in text and "┼" in text and "▀▀▀▀" in text
@@ -371,7 +371,7 @@ def test_filters_that_were_typed_come_back():
 
 def test_one_colour_all_over_is_no_picture(monkeypatch, tmp_path):
     """A heatmap of equal values shows nothing that the numbers do not."""
-    monkeypatch.setattr(detail, "REST", 0.01)
+    monkeypatch.setattr(values_preview, "REST", 0.01)
     torch.save({"a": torch.zeros(10, 10), "b": torch.ones(3)}, tmp_path / "a.pt")
     text = browse(tmp_path / "a.pt", "down", "up", size=WIDE)
     assert "norm " in text and "▀▀" not in text and "▄▄" not in text
@@ -393,7 +393,7 @@ def test_a_list_of_sixty_is_whole(tmp_path):
 
 def test_a_heatmap_leaves_its_scale_on_the_screen(monkeypatch, tmp_path):
     """Wherever the cursor comes from, it has as many lines as are left, and nothing has to be scrolled to."""
-    monkeypatch.setattr(detail, "REST", 0.01)
+    monkeypatch.setattr(values_preview, "REST", 0.01)
     weights = {f"h.{layer}.{leaf}": torch.randn(64, 64) for layer in range(9) for leaf in ("q", "k", "v")}
     torch.save({"embed": torch.randn(64, 64), **weights}, tmp_path / "a.pt")
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from ckptdoctor.checkpoint.progress import phase
 from ckptdoctor.tui.app import BrowserApp
@@ -165,3 +168,16 @@ def test_damage_is_a_map_of_bytes():
     text = browse("cut.pt")
     assert "[██████" in text and "░]" in text
     assert " MB intact · lost: " in text
+
+
+def test_the_list_counts_layers_and_the_map_has_the_bytes(tmp_path, monkeypatch):
+    """Where names are in the order of letters, the lost end of the file is the end of the map, not of the list."""
+    monkeypatch.chdir(tmp_path)
+    weights = {f"h.{layer}.w": torch.ones(64, 64) for layer in range(12)}
+    save_file(weights, "whole.safetensors")
+    whole = (tmp_path / "whole.safetensors").read_bytes()
+    (tmp_path / "cut.safetensors").write_bytes(whole[: len(whole) // 2])
+    text = browse("cut.safetensors", "shift+tab", "s")
+    (line,) = [each for each in text.splitlines() if "█" in each]
+    assert re.search(r"\[█+▒*░+\]", line), line
+    assert re.findall(r"h\.(\d+)\.w  ", text) == [str(layer) for layer in range(12)]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ckptdoctor.tui.widgets import detail
+from ckptdoctor.tui.widgets import values_preview
 from tests.tui import browse
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -38,7 +38,7 @@ def training(tmp_path, monkeypatch):
     model["module.layer3.1.conv2.weight"][7, 7, 1, 1] = float("nan")
     torch.save({"epoch": 41, "best_acc1": 71.3, "state_dict": model}, tmp_path / "epoch41.pt")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(detail, "REST", 0.01)
+    monkeypatch.setattr(values_preview, "REST", 0.01)
     return "epoch41.pt"
 
 

@@ -47,6 +47,12 @@ def abridged(words: Iterable[str], shown: int = SHOWN) -> str:
     return and_so_on(words, shown)
 
 
+def files_asked_for(names: Sequence[str]) -> str:
+    """Return what transformers prints of shards that the index names and that are not there."""
+    more = ", …" if len(names) > SHOWN else "," if len(names) == 1 else ""
+    return f"does not appear to have files named ({', '.join(map(repr, names[:SHOWN]))}{more})"
+
+
 def proportion(part: int, whole: int) -> str:
     """Return a share, never rounded up to 100 % or down to 0 %: ``92.0 %``, ``> 99.9 %``."""
     return percent(part, whole, _rounded, empty="0 %")

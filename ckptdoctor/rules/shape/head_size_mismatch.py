@@ -174,7 +174,7 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     first = found[0]
     here, there, rank = first.here[0], first.there[0], len(first.here)
     classes = f"the last layer is for {here:,} classes in the checkpoint and for {there:,} in the model"
-    ways = [Way("build the model with", f"num_classes={here}")]
+    ways = [Way(f"build the model for {here:,} classes, often with", f"num_classes={here}")]
     if rank > 2:  # anchors times classes
         classes = "the output layers have different sizes: the numbers of classes differ"
         ways = [Way("build the model with as many classes as the file has; its sizes", "ckptdoctor show FILE")]

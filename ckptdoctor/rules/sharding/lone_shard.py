@@ -58,7 +58,7 @@ def lone_shard(checkpoint: Checkpoint) -> Iterator[Problem]:
         message=f"this is file {found.number:,} of {found.count:,} of a checkpoint, and "
         f"{wording.abridged(found.missing, 2)} {'is' if len(found.missing) == 1 else 'are'} not next to it",
         cause="The tensors in the others are missing. Lenient loaders leave these parameters random.",
-        torch_says=("does not appear to have files named",),
+        torch_says=(wording.files_asked_for(found.missing),),
         advice=f"Download the others (for example with: hf download REPOSITORY --include {first}), and check the "
         f"folder: ckptdoctor check {folder}",
     )

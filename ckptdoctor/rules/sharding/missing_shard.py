@@ -37,6 +37,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.file.git_lfs_pointer import POINTER
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.noticed import Noted, format_of, notes_of, problems
 from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index_file, shard
 from ckptdoctor.rules.messages import Message, Way, Weight
@@ -97,12 +98,13 @@ HEALTHY = (
 @rule("X801", "missing-shard", Severity.ERROR, when=noticed)
 def missing_shard(subject: Noted) -> Iterator[Problem]:
     """Report files that belong to the checkpoint and are not there, or cannot be read."""
+    missing = [note.member for note in notes_of(subject, NoteKind.FILE_MISSING) if note.member]
     yield from problems(
         notes_of(subject, NoteKind.FILE_MISSING),
         otherwise="a file of the checkpoint is missing",
         cause="The download or the copy is not complete. Lenient loaders leave these parameters random.",
         advice=partial(_of_missing, subject),
-        torch_says=("does not appear to have files named",) if _is_sharded(subject) else (),
+        torch_says=(wording.files_asked_for(missing),) if missing and _is_sharded(subject) else (),
     )
     yield from problems(
         notes_of(subject, NoteKind.FILE_DAMAGED),

@@ -47,7 +47,8 @@ from ckptdoctor.tui.screens.difference import DifferenceScreen
 from ckptdoctor.tui.screens.fit import FitScreen
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
-from ckptdoctor.tui.widgets.compare_view import CompareDetail, CompareView, DepthStrip
+from ckptdoctor.tui.widgets.compare_view import CompareDetail, CompareView
+from ckptdoctor.tui.widgets.depth_strip import DepthStrip
 from ckptdoctor.tui.widgets.filter_bar import FilterBar
 from ckptdoctor.tui.widgets.line_view import fit_middle
 from ckptdoctor.tui.workers import Comparing, SharedTarget

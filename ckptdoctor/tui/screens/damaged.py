@@ -56,12 +56,13 @@ class SalvageView(LineView):
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.fates: list[Fate] = []
+        self.fates: list[Fate] = []  # in the order of the file, as the map of its bytes has them
+        self._listed: list[Fate] = []
         self._said = 0  # cells of how much there is of a tensor
 
     def show(self, fates: list[Fate]) -> None:
         """Show these tensors."""
-        self.fates = in_natural_order(fates)
+        self.fates, self._listed = fates, in_natural_order(fates)
         self._said = min(_SAID, max([len(each.said) for each in fates], default=0) + 2)
         self.redraw()
 
@@ -71,7 +72,7 @@ class SalvageView(LineView):
 
     def draw(self, number: int, width: int) -> Iterator[tuple[str, str]]:
         """Mark, name, shape, bytes, and what is there of it."""
-        fate = self.fates[number]
+        fate = self._listed[number]
         mark, look = _MARKS.get(fate.kind, ("  ", "plain"))
         narrow = width < PHONE
         said = _SHORT if narrow else self._said

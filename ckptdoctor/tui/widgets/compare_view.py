@@ -12,14 +12,12 @@ from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.events import Resize
-from textual.geometry import Size
-from textual.widget import Widget
 from textual.widgets import Static
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.differences import Absent, Verdict
 from ckptdoctor.rendering.contents import value
-from ckptdoctor.rendering.depth import FROM_ZERO, DepthMap, far, in_columns, short_kinds
+from ckptdoctor.rendering.depth import FROM_ZERO, far
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import count, shape
 from ckptdoctor.rendering.wrapping import abridged
@@ -35,7 +33,6 @@ _NUMBER = 9  # cells of a magnitude
 _BAR = 9
 _ROOMY = 96  # cells of a line from which on both sides have their names, and magnitudes a bar
 _SHAPES = 40  # cells of a side from which on every tensor has shape and dtype
-_KIND = 24  # cells of the name of a kind of tensor
 _NAME = 400  # characters of a name that are considered
 
 _FLOOR, _CEILING = -6.0, 0.0  # decades that the bar spans
@@ -350,62 +347,6 @@ def _beside(comparison: ComparedEntries, line: OtherLine, width: int) -> Pieces:
     else:
         yield (" − ", "error") if isinstance(other.b, Absent) else (" ≠ ", "warning")
     yield fit(sides[1], width - 2 - _SIGN - 2 * room), "dim" if isinstance(other.b, Absent) else "plain"
-
-
-_WIDEST = 4  # cells of a layer
-_SHADES = ((0.0, "·"), (1e-4, "░"), (1e-2, "▒"), (1e-1, "▓"), (inf, "█"))
-
-
-def _shade(change: float | None) -> str:
-    if change is None:
-        return " "
-    return _SHADES[2][1] if change == FROM_ZERO else next(sign for most, sign in _SHADES if change <= most)
-
-
-class DepthStrip(Widget):
-    """Layers from left to right, kinds of tensors from top to bottom, shaded by how much has changed."""
-
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._map: DepthMap | None = None
-
-    def show(self, found: DepthMap | None) -> None:
-        """Draw this; hide where no layer has changed, or none is known to have."""
-        drawn = found is not None and any(each for row in found.cells for each in row)
-        self._map = found if drawn else None
-        self.set_class(drawn, "-drawn")  # where the screen is low, the lines need the room
-        self.refresh(layout=True)
-
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """Return the height: a line for each kind, and one for the numbers of the layers."""
-        return len(self._map.kinds) + 1 if self._map is not None else 0
-
-    def on_resize(self, event: Resize) -> None:
-        """Draw again with more or fewer columns."""
-        self.refresh()
-
-    def render(self) -> Text:
-        """Return a line for each kind, its name before its shades."""
-        text = Text(no_wrap=True)
-        found = self._map
-        if found is None:
-            return text
-        names = [escape(name) for name in short_kinds(found.kinds)]
-        label = min(_KIND, max(map(cell_len, names)))
-        view = self.screen.query_one(CompareView)
-        room = max(1, self.content_size.width - label - 2)
-        columns = min(room, len(found.layers))
-        drawn = min(room, _WIDEST * columns)
-        for name, row in zip(names, found.cells, strict=True):
-            text.append(f"{fit_middle(name, label)}  ", view.look("dim"))
-            for at, change in enumerate(in_columns(row, columns)):
-                wide = (at + 1) * drawn // columns - at * drawn // columns
-                text.append(_shade(change) * wide, view.look(look_of(change or 0.0)))
-            text.append("\n")
-        first, last = str(found.layers[0]), str(found.layers[-1])
-        ends = first + last.rjust(drawn - len(first)) if drawn > len(first) + len(last) else first
-        more = fit(f"and {count(found.more)} more" if found.more else "", label)
-        return text.append(f"{more}  {ends}", view.look("dim"))
 
 
 class CompareDetail(VerticalScroll):

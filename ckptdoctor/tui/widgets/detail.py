@@ -5,57 +5,47 @@ What the headers say comes first, at once, without reading anything; values foll
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.style import Style
 from rich.text import Text
-from textual.app import RenderResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.events import Resize
-from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Static
 
-from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.filters.words import RULES, WORDS
 from ckptdoctor.findings import Finding
-from ckptdoctor.look.inspector import Look, Refused, Values
 from ckptdoctor.rendering.contents import place
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import plural
 from ckptdoctor.rendering.value_numbers import number
 from ckptdoctor.rendering.wrapping import abridged
-from ckptdoctor.tui.background import Background, until_cancelled
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ItemWanted
 from ckptdoctor.tui.models import summaries
 from ckptdoctor.tui.models.facts import facts, title
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
-from ckptdoctor.tui.models.slices import Slice, first
 from ckptdoctor.tui.models.tree import TreeBranch, TreeItem, TreeValue
 from ckptdoctor.tui.widgets.line_view import broken, fit, fit_middle, hanging, of_severity
-from ckptdoctor.tui.widgets.tensor.drawing import Scale, histogram, statistics
-from ckptdoctor.tui.widgets.tensor.heatmap import Heatmap
+from ckptdoctor.tui.widgets.values_preview import PreviewMap, ValuesPreview
 from ckptdoctor.wording import and_more, beyond, percent
 
 _KEYS = 200  # keys of a finding that are listed
 _PARTS = 8  # parts of a level that are drawn
 _PART = 22  # cells of their names, or a third of the pane where that is more
 _BLOCKS = 8  # blocks that are named
-_MAP = 5  # lines that a heatmap has at least
 _LABEL = 8  # cells of what a line is called
 _NAME = 10  # cells of the name of a fact, where none is longer
-_COUNTED = 100  # parts of a large level, and of these parts
 _AT_ONCE = 600  # tensors of a level that are counted while a key waits
 _LOW = 8  # lines of the pane up to which there is no room for all that the headers say
 _TALL = 20  # lines of the pane from which on what is drawn by depth has two
 _SHARE = 9  # cells of a share of the whole, and the blanks around it
-_MEASURED, _READ = 4_000, 64 << 20  # tensors and bytes of a level whose values are read when somebody looks at it
 _CONSOLE = Console(width=80)  # which rich wants to wrap a text
 _FINDINGS = 6  # findings about something that are listed with it
 _MESSAGE = 400  # characters of the message of such a finding
@@ -321,135 +311,3 @@ class Detail(VerticalScroll):
         if not room.width or facts.visual.get_height(facts.styles.get_render_rules(), room.width) != room.height:
             facts.refresh(layout=True)
         self.scroll_home(animate=False)
-
-
-class PreviewMap(Heatmap):
-    """A heatmap in what room the numbers leave; a click on it leads to the value."""
-
-    def __init__(self, opened: OpenedCheckpoint | None, row: int, id: str) -> None:
-        super().__init__(opened, row, id)
-        self.can_focus = False
-        self.display = False
-
-    def look_at(self, opened: OpenedCheckpoint, row: int, lines: int) -> None:
-        """Draw the first slice of a tensor in so many lines."""
-        tensor = opened.table.tensors[row]
-        is_flat = sum([size > 1 for size in tensor.shape]) < 2
-        if is_flat or lines < _MAP or opened.inspector.seen_as(tensor) is not tensor:
-            return
-        self._opened, self._row, self._slice = opened, row, None
-        self.styles.height = lines
-        self.display = True
-        self.call_after_refresh(self._fit, lines, first(tensor.shape))
-
-    def _fit(self, lines: int, seen: Slice) -> None:
-        """Draw it in fewer lines where the text above has got longer since they were counted."""
-        pane = self.parent
-        over = pane.max_scroll_y if isinstance(pane, Widget) else 0
-        if over:
-            self.styles.height = max(_MAP, lines - over)
-        self.show(seen)
-
-
-REST = _PAUSE = 0.08  # seconds that the cursor rests before anything is read, or counted
-_BARS = 4  # lines of the histogram
-_STYLES = ("label", "bar", "warning", "error")
-
-
-class ValuesPreview(Background):
-    """Nothing, until the cursor has rested on a tensor for a moment."""
-
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"values--{name}" for name in _STYLES}
-
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._timer: Timer | None = None
-        self._seen: Look | Refused | None = None
-
-    def forget(self) -> None:
-        """Show nothing, and read nothing that was about to be."""
-        if self._timer is not None:
-            self._timer.stop()
-        self.workers.cancel_group(self, "values")
-        self._show(None)
-
-    def prepare(self, opened: OpenedCheckpoint, branch: TreeBranch, then: Callable[[], None]) -> None:
-        """Count the parts of a large level, which a key would have to wait for, once the cursor has come to rest.
-
-        Threads of levels that it only passes would go on, and take turns with the screen.
-        """
-        self.forget()
-
-        def count() -> None:
-            self.compute(lambda: summaries.parts(opened, branch, _COUNTED), lambda _: then(), "parts")
-
-        self._timer = self.set_timer(_PAUSE, count)
-
-    def measure(self, opened: OpenedCheckpoint, branch: TreeBranch, then: Callable[[], None]) -> None:
-        """Read the values of what is in a level, where they are few, once the cursor has come to rest."""
-        self.forget()
-        if len(branch.rows) <= _MEASURED and opened.lines.tree.figures(branch).nbytes <= _READ:
-            self._timer = self.set_timer(REST, lambda: self._measure(opened, branch, then))
-
-    def _measure(self, opened: OpenedCheckpoint, branch: TreeBranch, then: Callable[[], None]) -> None:
-        tensors = [opened.table.tensors[row] for row in branch.rows if opened.glimpse_of(row) is None]
-        if not tensors:
-            return
-
-        def work() -> Values | Refused:
-            return opened.inspector.measure(tensors, Work(listener=until_cancelled()))
-
-        def take(found: Values | Refused) -> None:
-            if not isinstance(found, Refused) and found.tensors:
-                opened.glimpses.update(found.tensors)
-                then()
-
-        self.compute(work, take, "values")
-
-    def look_at(self, opened: OpenedCheckpoint, row: int) -> None:
-        """Look at a tensor, once the cursor has come to rest."""
-        self.forget()
-        if opened.table.elements[row]:
-            self._timer = self.set_timer(REST, lambda: self._read(opened, row))
-
-    def _read(self, opened: OpenedCheckpoint, row: int) -> None:
-        tensor = opened.table.tensors[row]
-
-        def work() -> Look | Refused:
-            return opened.inspector.look(tensor, Work(listener=until_cancelled()))
-
-        def then(seen: Look | Refused) -> None:
-            self._show(seen)
-            if isinstance(seen, Look):
-                self.call_after_refresh(self._draw_map, opened, row)
-
-        self.compute(work, then, "values")
-
-    def _draw_map(self, opened: OpenedCheckpoint, row: int) -> None:
-        pane = self.parent
-        # one colour all over says nothing that the text does not
-        if isinstance(self._seen, Look) and not self._seen.values.constant and isinstance(pane, Widget):
-            used = self.virtual_region.bottom - pane.query_one("#facts").virtual_region.y
-            pane.query_one(PreviewMap).look_at(opened, row, pane.scrollable_content_region.height - used - 1)
-
-    def _show(self, seen: Look | Refused | None) -> None:
-        if seen is None and self._seen is None:
-            return
-        self._seen = seen
-        self.refresh(layout=True)
-
-    def on_resize(self, event: Resize) -> None:
-        """Draw again at another width."""
-        self.refresh()
-
-    def render(self) -> RenderResult:
-        """Return the statistics and the histogram, or why there are no values."""
-        pane = self.parent
-        width = pane.scrollable_content_region.width - 2 if isinstance(pane, Widget) else 40
-        styles = {name: self.get_component_rich_style(f"values--{name}") for name in _STYLES}
-        if isinstance(self._seen, Look):
-            text = Text("\n").append_text(statistics(self._seen, width, styles)).append("\n")
-            return text.append_text(histogram(self._seen, Scale.LINEAR, width, _BARS, styles))
-        if isinstance(self._seen, Refused) and self._seen.reason:
-            return Text(f"\nNo values. {escape(self._seen.reason)}\n", styles["label"])
-        return Text()

@@ -41,6 +41,7 @@ def test_one_finding_says_all(suffix, damage, tmp_path):
     assert (finding.code, [path[-1] for path in finding.keys]) == ("X801", SECOND)
     if damage == "missing":
         assert finding.message == f"{shard} is missing, with 8 tensors of the index"
+        assert finding.torch_says == (f"does not appear to have files named ('{shard}',)",)
     else:
         said = SAID[damage]
         assert finding.message.startswith(f"{shard}, with 8 tensors of the index, cannot be read: ")

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from ckptdoctor.tui.widgets import detail
+from ckptdoctor.tui.widgets import values_preview
 
 
 @pytest.fixture(scope="session")
@@ -39,4 +39,4 @@ def in_the_folder(tensors, monkeypatch):
 @pytest.fixture(autouse=True)
 def previews(no_previews, monkeypatch):
     """Values are read as they are for people; ``"text:"`` waits for them."""
-    monkeypatch.setattr(detail, "REST", 0.08)
+    monkeypatch.setattr(values_preview, "REST", 0.08)

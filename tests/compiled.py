@@ -12,7 +12,8 @@ from pathlib import Path
 
 from _pytest.assertion import rewrite
 
-# of these pytest rewrites the assertions, so it keeps them apart from what the interpreter compiles
+# of these, and of the package, which brings a plugin, pytest rewrites the assertions: it keeps them apart from what the
+# interpreter compiles, which processes without pytest import
 REWRITTEN = ("test_*.py", "conftest.py")
 
 # what most tests import of others, and pip was told not to compile
@@ -23,7 +24,8 @@ def compile_once(root, arguments, processes):
     """Compile the package, what it is tested with, and the tests in the folders and files that a run was asked for."""
     paths = [root / argument.split("::")[0] for argument in arguments]
     below = [file for path in paths for pattern in REWRITTEN for file in path.rglob(pattern)]
-    files = sorted({str(file) for file in (*below, *paths) if file.is_file()})
+    package = (root / "ckptdoctor").rglob("*.py")
+    files = sorted({str(file) for file in (*package, *below, *paths) if file.is_file()})
     lines = [
         ["-c", f"import {', '.join(LARGEST)}"],
         ["-m", "compileall", "-q", "-x", r"[\\/](test_[^\\/]*|conftest)\.py$", "ckptdoctor", "tests"],

@@ -76,7 +76,7 @@ CREATE TABLE checkpoint_own (
     content INTEGER,                -- hash of the contents of all its members; NULL where not all have checksums
     weights INTEGER,                -- the same of its weights alone, whatever they are called and in which order
     microseconds INTEGER NOT NULL,  -- that its examination took
-    signature INTEGER NOT NULL,     -- hash of the names, sizes, times, inodes and etags of all its files
+    signature INTEGER NOT NULL,     -- hash of names, sizes, times, inodes and etags of its files; 0: ask again
     mtime_ns INTEGER NOT NULL       -- of its newest file; 0 where nobody knows
 );
 CREATE INDEX checkpoint_of_run ON checkpoint_own (run);

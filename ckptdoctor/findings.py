@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath
 from ckptdoctor.checkpoint.expectation import Coverage as Coverage
 from ckptdoctor.checkpoint.expectation import CoverageStep as CoverageStep
 from ckptdoctor.checkpoint.progress import Progress
-from ckptdoctor.edits import Fix
-from ckptdoctor.edits.conversion import ConvertReport
-from ckptdoctor.edits.fix import Step
-from ckptdoctor.edits.grafts import HealedTensor
 from ckptdoctor.noun import field, noun
-from ckptdoctor.writing.filling import Reading as Reading
+
+if TYPE_CHECKING:  # most files need no repair
+    from ckptdoctor.edits import Fix
+    from ckptdoctor.edits.conversion import ConvertReport
+    from ckptdoctor.edits.fix import Step
+    from ckptdoctor.edits.grafts import HealedTensor
 
 
 class Severity(str, Enum):

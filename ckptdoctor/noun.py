@@ -1,12 +1,13 @@
 """Makes nouns: frozen dataclasses with slots that cost little to define, and little to make.
 
 ``dataclasses.dataclass`` writes and compiles half a dozen methods of each class when it is imported: half a millisecond
-for each of 80 classes of a check, of which 30 are ever made. Here what is alike for all classes is a closure, and
-``__init__``, the only method that is compiled, waits for the first instance. It fills an object of a twin that is not
-frozen, which then becomes what it stands for: a quarter of the time of a frozen dataclass, which sets each field by a
-call. To everyone else these are dataclasses: ``fields``, ``replace``, ``match`` and type checkers see no difference,
-and ``repr`` says at most a screen. The module ``dataclasses``, which brings ``inspect`` and half of a compiler, is only
-imported for who asks as such; ``field`` and ``replace`` are those of here.
+for each of 80 classes of a check, of which 40 are ever made, most of them once. Here what is alike for all classes is a
+closure, and ``__init__``, the only method that is compiled, waits until there have been some instances, which are
+filled field by field. The compiled one fills an object of a twin that is not frozen, which then becomes what it stands
+for: a quarter of the time of a frozen dataclass, which sets each field by a call. To everyone else these are
+dataclasses: ``fields``, ``replace``, ``match`` and type checkers see no difference, and ``repr`` says at most a screen.
+The module ``dataclasses``, which brings ``inspect`` and half of a compiler, is only imported for who asks as such;
+``field`` and ``replace`` are those of here.
 """
 
 from __future__ import annotations
@@ -114,15 +115,15 @@ class _Field:
 class _AsDataclass:
     """``__dataclass_fields__`` of a noun, made when it is first asked for."""
 
-    def __init__(self, cls: type, known: dict[str, _Field]) -> None:
-        self._of = cls, known
+    def __init__(self, known: dict[str, _Field]) -> None:
+        self._known = known
 
     def __get__(self, one: object, owner: type) -> dict[str, Any]:
         from dataclasses import _FIELD, field  # type: ignore[attr-defined]
 
-        cls, known = self._of
+        cls = next(each for each in owner.__mro__ if vars(each).get("__dataclass_fields__") is self)
         fields: dict[str, Any] = {}
-        for name, each in known.items():
+        for name, each in self._known.items():
             options: dict[str, Any] = {"init": each.init, "repr": each.repr, "compare": each.compare}
             if each.default is not _MISSING:
                 options["default"] = each.default
@@ -134,7 +135,9 @@ class _AsDataclass:
         return fields
 
 
-# classes of which none has been made yet, each with what compiles its __init__
+# instances of a class that are made before its __init__ is compiled, which takes as long as hundreds of them
+_FEW = 32
+# classes whose __init__ is not compiled yet, each with what does it
 _WAITING: dict[type, Callable[[], None]] = {}
 # what makes them without it
 _MAKERS: dict[type, Callable[..., Any]] = {}
@@ -147,21 +150,23 @@ def complete_all() -> None:
 
 
 def _made(cls: type, frozen: bool, eq: bool, slots: bool) -> type:
-    known: dict[str, _Field] = {}
+    inherited: dict[str, _Field] = {}
     for base in reversed(cls.__mro__[1:]):
-        known |= getattr(base, "__noun_fields__", {})
+        inherited |= getattr(base, "__noun_fields__", {})
     own = {name: _field(cls, name, kind) for name, kind in vars(cls).get("__annotations__", {}).items()}
-    cls = _again(cls, own, tuple([name for name in own if name not in known]) if slots else None)
-    known |= own
-    methods = _methods(cls, known, frozen, eq, slots)
-    for name, method in methods.items():
-        if name not in vars(cls) or (name == "__hash__" and vars(cls)[name] is None):
-            setattr(cls, name, method)
-    cls.__noun_fields__ = known  # type: ignore[attr-defined]
-    cls.__dataclass_fields__ = _AsDataclass(cls, known)  # type: ignore[attr-defined]
+    known = inherited | own
+    body = vars(cls)
+    methods = {
+        name: method
+        for name, method in _methods(known, frozen, eq, slots).items()
+        if name not in body or (name == "__hash__" and body[name] is None)
+    }
     named = tuple([name for name, each in known.items() if each.init])
-    cls.__noun_order__ = _getter([*named]), {name: place for place, name in enumerate(named)}  # type: ignore[attr-defined]
-    setattr(cls, "__match_args__", named)  # noqa: B010  mypy refuses a plain assignment to this name
+    methods |= {"__noun_fields__": known, "__dataclass_fields__": _AsDataclass(known), "__match_args__": named}
+    methods["__noun_order__"] = _getter([*named]), {name: place for place, name in enumerate(named)}
+    cls = _again(cls, own, tuple([name for name in own if name not in inherited]) if slots else None, methods)
+    if "__init__" not in body:
+        cls.__init__ = _waiting(cls, known, frozen and slots, frozen)  # type: ignore[misc]
     return cls
 
 
@@ -181,24 +186,29 @@ def _of_dataclasses(default: Any) -> _Field:
     return _Field(**{name: value for name, value in options.items() if value is not theirs.MISSING})
 
 
-def _again(cls: type, own: dict[str, _Field], slots: tuple[str, ...] | None) -> type:
-    """Return the class with these slots, which must be there when it is made, and without their defaults."""
+def _again(cls: type, own: dict[str, _Field], slots: tuple[str, ...] | None, methods: dict[str, Any]) -> type:
+    """Return the class with these methods and slots, which must be there when it is made, and without their defaults.
+
+    Python looks at all methods of a class once for each that is set later.
+    """
     if slots is None:
         for name, each in own.items():
             if each.default is not _MISSING:
                 setattr(cls, name, each.default)
             elif name in vars(cls):
                 delattr(cls, name)
+        for name, method in methods.items():
+            setattr(cls, name, method)
         return cls
     body = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__", *own)}
-    made = type(cls)(cls.__name__, cls.__bases__, body | {"__slots__": slots})
+    made = type(cls)(cls.__name__, cls.__bases__, body | methods | {"__slots__": slots})
     made.__qualname__ = cls.__qualname__
     return made
 
 
-def _methods(cls: type, known: dict[str, _Field], frozen: bool, eq: bool, slots: bool) -> dict[str, Any]:
-    """Return the methods that a dataclass has, by their names."""
-    methods: dict[str, Any] = {"__init__": _waiting(cls, known, frozen and slots, frozen), "__repr__": _brief}
+def _methods(known: dict[str, _Field], frozen: bool, eq: bool, slots: bool) -> dict[str, Any]:
+    """Return the methods that a dataclass has besides ``__init__``, by their names."""
+    methods: dict[str, Any] = {"__repr__": _brief}
     if eq:
         told = _getter([name for name, each in known.items() if each.compare])
 
@@ -255,7 +265,8 @@ def _refuse_to_delete(self: object, name: str) -> None:
 
 
 def _waiting(cls: type, known: dict[str, _Field], twin: bool, frozen: bool) -> Callable[..., None]:
-    """Return an ``__init__`` that puts the compiled one in its place."""
+    """Return an ``__init__`` that fills some instances, and then puts the compiled one in its place."""
+    left = _FEW
 
     def complete() -> None:
         _WAITING.pop(cls, None)
@@ -263,12 +274,37 @@ def _waiting(cls: type, known: dict[str, _Field], twin: bool, frozen: bool) -> C
             cls.__init__ = _compiled(cls, known, twin, frozen)  # type: ignore[misc]
 
     def __init__(self: object, *values: object, **named: object) -> None:
-        complete()
-        cls.__init__(self, *values, **named)  # type: ignore[misc]
+        nonlocal left
+        left -= 1
+        given = _given(known, values, named) if left >= 0 else None
+        if given is None:
+            complete()
+            cls.__init__(self, *values, **named)  # type: ignore[misc]
+            return
+        _fill(self, known, given)
+        if hasattr(cls, "__post_init__"):
+            self.__post_init__()  # type: ignore[attr-defined]
 
-    if "__init__" not in vars(cls):
-        _WAITING[cls] = complete
+    _WAITING[cls] = complete
     return __init__
+
+
+def _given(known: dict[str, _Field], values: tuple[object, ...], named: dict[str, object]) -> list[object] | None:
+    """Return what each field is given, or None where the compiled ``__init__`` has to say what is wrong."""
+    filled: list[object] = []
+    places = iter(values)
+    left = len(values) + len(named)
+    for name, each in known.items():
+        value = next(places, _MISSING) if each.init else _MISSING
+        if value is _MISSING and each.init:
+            value = named.get(name, _MISSING)
+        left -= value is not _MISSING
+        if value is _MISSING:
+            value = each.default if each.default_factory is _MISSING else each.default_factory()
+        if value is _MISSING:
+            return None
+        filled.append(value)
+    return None if left else filled
 
 
 def _compiled(cls: type, known: dict[str, _Field], twin: bool, frozen: bool, alone: bool = False) -> Callable[..., Any]:

@@ -25,6 +25,29 @@ _NOT_IMPORTED = ("ckptdoctor.tui", "ckptdoctor.trainer", "ckptdoctor.__main__", 
 LARGEST = 1 << 17  # bytes of a request: arguments, directory and environment
 
 
+def connected(listening: socket.socket) -> socket.socket | None:
+    """In a fork for each process that connects, the connection to it; None when the last of them is gone."""
+    listening.settimeout(1.0)
+    forks = 0
+    while True:
+        try:
+            connection, _ = listening.accept()
+        except TimeoutError:
+            while forks and os.waitpid(-1, os.WNOHANG)[0]:
+                forks -= 1
+            if not forks:
+                return None
+            continue
+        _, user, _ = array.array("i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if user == os.getuid():
+            forks += 1
+            if not os.fork():
+                listening.close()
+                connection.settimeout(None)
+                return connection
+        connection.close()
+
+
 def serve(connection: socket.socket) -> list[str] | None:
     """Answer requests until the other side is gone; in a child, return the arguments of its command."""
     while True:
@@ -88,11 +111,12 @@ def import_everything() -> None:
 
 
 def main() -> None:
-    """Serve at the socket whose descriptor is the only argument."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the test run's; it closes the socket
-    connection = socket.socket(fileno=int(sys.argv[1]))
+    """Serve whoever connects to the socket whose descriptor is the only argument: all workers of a run of tests."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the test run's; it closes the connections
+    listening = socket.socket(fileno=int(sys.argv[1]))
     import_everything()
-    arguments = serve(connection)
+    connection = connected(listening)
+    arguments = serve(connection) if connection is not None else None
     if arguments is not None:
         from ckptdoctor.__main__ import main as command
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import atexit
 import contextlib
+import errno
 import io
 import json
 import os
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from functools import cache
 from pathlib import Path
 from unittest import mock
@@ -22,8 +24,12 @@ from tests.command_server import LARGEST
 
 ROOT = Path(__file__).parents[1]
 
+# seconds until a process is taken to hang: less than pytest gives a test, so that what it was asked is told. How soon a
+# process ends is another question: a busy machine takes a minute to start one
+PATIENCE = 200
 
-def run(*arguments, cwd, stdin=None, env=None, timeout=60):
+
+def run(*arguments, cwd, stdin=None, env=None, timeout=PATIENCE):
     """``ckptdoctor`` with these arguments; its output as bytes. Where the system can, a fork of ``command_server``."""
     words = [str(each) for each in arguments]
     if not hasattr(socket, "send_fds") or sys.platform != "linux":
@@ -61,7 +67,7 @@ def run_here(*arguments, cwd, stdin=b""):
     )
 
 
-def run_anew(*arguments, cwd, stdin=None, env=None, timeout=60, **options):
+def run_anew(*arguments, cwd, stdin=None, env=None, timeout=PATIENCE, **options):
     """The same in a new interpreter: for what a process does before its first import, and for limits set on it."""
     line = [sys.executable, "-m", "ckptdoctor", *map(str, arguments)]
     given = {"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}
@@ -119,19 +125,32 @@ def _asked(request, descriptors, timeout):
 
 @cache
 def _server():
-    """The connection to the server of this process, which is started by the first test that needs it."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.command_server", str(theirs.fileno())],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-        )
+    """The connection to the server of this run of tests, which is started by the first test that needs it.
+
+    All workers share one: to import everything takes it four seconds.
+    """
+    address = f"\0ckptdoctor-tests-{os.environ.get('PYTEST_XDIST_TESTRUNUID', os.getpid())}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        try:
+            listening.bind(address)
+        except OSError:  # another worker was first
+            process = None
+        else:
+            listening.listen(64)
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.command_server", str(listening.fileno())],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[listening.fileno()],
+            )
+    ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    while ours.connect_ex(address) == errno.ECONNREFUSED:
+        time.sleep(0.01)  # it is about to listen
 
     def end():
         ours.close()
-        process.wait()
+        if process is not None and "PYTEST_XDIST_TESTRUNUID" not in os.environ:
+            process.wait()
 
     atexit.register(end)
     return ours

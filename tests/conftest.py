@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import random
+import re
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,6 +18,7 @@ import hypothesis
 import pytest
 from hypothesis.internal.conjecture import providers
 
+from tests.compiled import compile_once
 from tests.libraries import MARKED_ONLY, NEVER_COLLECTED, imported, real
 from tests.scale import Scale
 from tests.workers import OneFileOneWorker, hear_once_a_test, tell_once_a_test
@@ -49,10 +50,13 @@ hypothesis.settings.load_profile("patient")
 # What waits for other processes, and what takes long, comes first: whatever is left to the end is short
 FIRST = ("tests/trainer/", "tests/tui/", "tests/test_samples.py", "tests/cli/", "tests/writing/", "tests/repair/")
 
+# by what the text of a file shows that some of its tests may be slow: the mark, or what brings it
+MAY_BE_SLOW = re.compile(r"mark\.slow\b|import .*\b(?:real|PLACES)\b")
+
 # which of the libraries that only marked tests import this process has by now
 SEEN = pytest.StashKey[set[str]]()
 
-# when this process began with its tests
+# when this process began with its first test
 BEGUN = pytest.StashKey[float]()
 
 
@@ -63,7 +67,7 @@ def pytest_addoption(parser):
     group.addoption("--seed", type=int, default=1, help="where random choices of tests at scale begin")
     group.addoption("--sample-seconds", type=float, default=10.0, help="without --whole: how long each may ask")
     group.addoption(
-        "--for", type=float, dest="at_most", help="ask in the order of the seed, and begin none after seconds"
+        "--for", type=float, dest="at_most", help="ask in the order of the seed, and begin none after so many seconds"
     )
 
 
@@ -98,11 +102,16 @@ def pytest_configure(config):
 
 def pytest_sessionstart(session):
     """Hear the signals that a shell lets its background jobs ignore, as their children would: tests send them."""
-    session.config.stash[BEGUN] = time.monotonic()
     for name in ("SIGINT", "SIGHUP", "SIGTERM"):
         number = getattr(signal, name, None)  # Windows has no SIGHUP
         if number is not None and signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if name == "SIGINT" else signal.SIG_DFL)
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Leave the files without slow tests, which are most, where only slow ones are asked: not even import them."""
+    ours = config.option.markexpr == "slow" and collection_path.match("test_*.py")
+    return True if ours and not MAY_BE_SLOW.search(collection_path.read_text(encoding="utf-8")) else None
 
 
 def _turn(item):
@@ -143,29 +152,40 @@ def pytest_collection(session):
 def pytest_collection_finish(session):
     """Keep the collector from visiting all tests again later, too: what is there now stays until the end.
 
-    Of what tests make nearly all goes as soon as it is no longer used, so it looks seldom for the rest.
+    So does what little of it is garbage: to look for that once takes a second in each worker. Of what tests make nearly
+    all goes as soon as it is no longer used, so the collector looks seldom for the rest.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 20)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector):
-    """Every worker collects all tests: a module that imports what takes seconds by that is an error."""
+    """Every worker collects all tests: a module that imports what takes seconds by that is an error.
+
+    So is one whose slow tests nobody would see who asks for slow tests alone.
+    """
     before = imported(NEVER_COLLECTED)
     report = yield
     if new := imported(NEVER_COLLECTED) - before:
         report.outcome = "failed"
         report.longrepr = f"{collector.nodeid} imports {', '.join(sorted(new))} by being collected; let its tests do it"
+    elif collector.config.option.markexpr == "not slow" and _hides_slow(collector, report.result or ()):
+        report.outcome = "failed"
+        report.longrepr = f"{collector.nodeid} has slow tests, and nothing that MAY_BE_SLOW in tests/conftest.py finds"
     return report
+
+
+def _hides_slow(collector, items):
+    slow = any(mark.name == "slow" or mark == real.mark for item in items for mark in item.iter_markers())
+    return slow and not MAY_BE_SLOW.search(collector.path.read_text(encoding="utf-8"))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
     """Of a sample that was given so much time, what was not reached is skipped, and counted."""
-    at_most = item.config.getoption("at_most")
-    if at_most is not None and time.monotonic() - item.config.stash[BEGUN] > at_most:
+    at_most, now = item.config.getoption("at_most"), time.monotonic()
+    if at_most is not None and now - item.config.stash.setdefault(BEGUN, now) >= at_most:
         pytest.skip(f"not reached in {at_most:g} s")
 
 
@@ -182,21 +202,19 @@ def pytest_runtest_teardown(item):
 
 def pytest_xdist_auto_num_workers(config):
     """Two more than there are cores: hundreds of tests wait for processes and keys, and meanwhile others work."""
+    return _cores() + 2
+
+
+def _cores():
     affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
-    return (len(affinity(0)) if affinity is not None else os.cpu_count() or 1) + 2
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def pytest_xdist_setupnodes(config, specs):
     """In a fresh clone, compile what tests import once: the workers begin together, and each would compile it all."""
-    here = Path(__file__).parent
     compiled = f"__pycache__/*.{sys.implementation.cache_tag}-pytest-*.pyc"
-    if len(specs) > 1 and not sys.dont_write_bytecode and not any((here / "cli").glob(compiled)):
-        package = [sys.executable, "-m", "compileall", "-q", "ckptdoctor"]
-        collecting = [sys.executable, "-m", "pytest", "-n", "0", "--collect-only", "-qq", *config.args]
-        # what fails in them fails in each worker again, and is told there
-        quiet = {"cwd": config.rootpath, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        with subprocess.Popen(package, **quiet):
-            subprocess.run(collecting, **quiet)
+    if len(specs) > 1 and not sys.dont_write_bytecode and not any((Path(__file__).parent / "cli").glob(compiled)):
+        compile_once(config.rootpath, config.args, _cores())
 
 
 def pytest_configure_node(node):

@@ -127,17 +127,17 @@ def test_plans_and_repairs_are_brief(path, tmp_path):
     planned = plan(FixRequest(path=str(path), strip_module=True, output=str(tmp_path / "out.pt")))
     assert "Rename" in assert_brief(planned)
     assert "Step" in assert_brief(ckptdoctor.fix(path, tmp_path / "fixed.pt", strip_module=True))
-    assert "ConvertReport" in assert_brief(ckptdoctor.convert(path, tmp_path / "m.safetensors", root="model"))
+    assert "Converted" in assert_brief(ckptdoctor.convert(path, tmp_path / "m.safetensors", root="model"))
     shutil.copy(path, tmp_path / "copy.pt")
     grafted = ckptdoctor.graft(path, tmp_path / "copy.pt", tmp_path / "g.pt", key="model/module.layer1*", diff=True)
-    assert "GraftReport" in assert_brief(grafted)
+    assert "Grafted" in assert_brief(grafted)
 
 
 def test_differences_are_brief(path, tmp_path):
     """Tensors that differ, are there on one side only, and other contents."""
     torch.save({"model": {"module.layer1.w": torch.ones(2)}, "odd": {"text": LONG[1:]}}, tmp_path / "b.pt")
     numbers = assert_brief(ckptdoctor.diff(path, tmp_path / "b.pt"), ckptdoctor.diff(path, path, values=True))
-    assert {"Difference", "Pair", "Single", "Side", "Section"} <= numbers.keys()
+    assert {"Compared", "Pair", "Single", "Side", "Section"} <= numbers.keys()
 
 
 def test_loaded_objects_are_brief(path):

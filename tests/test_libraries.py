@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from _pytest.assertion import rewrite
 
+from tests.compiled import compile_one
 from tests.libraries import Library
+from tests.workers import OneFileOneWorker
 
 ROOT = Path(__file__).parent.parent
 
@@ -73,6 +76,16 @@ def test_a_sample_that_has_no_time_begins_nothing(tmp_path):
     assert "0 tests were not reached in 60 s" in out and "2 passed" in out
 
 
+def test_a_slow_test_that_its_file_hides_is_an_error(tmp_path):
+    """A run of slow tests imports only files in whose text it finds the mark."""
+    (tmp_path / "marks.py").write_text("import pytest\n\nhidden = pytest.mark.slow\n")
+    hidden = "from marks import hidden\n\n@hidden\ndef test_it(): pass\n"
+    status, out = said(tmp_path, hidden, "-m", "not slow", "-W", "ignore")
+    assert status == pytest.ExitCode.INTERRUPTED and "test_it.py has slow tests" in out
+    status, out = said(tmp_path, f"# mark.slow\n{hidden}", "-m", "slow", "-W", "ignore")
+    assert status == pytest.ExitCode.OK and "1 passed" in out
+
+
 @pytest.mark.slow
 def test_the_seed_of_a_sample_is_its_order(tmp_path):
     """The same seed asks the same files first, others ask others; a file stays together."""
@@ -90,12 +103,34 @@ def test_the_seed_of_a_sample_is_its_order(tmp_path):
     ]
 
 
+def test_what_was_compiled_before_is_what_pytest_takes(tmp_path):
+    """Where it looks for it, and of the file as it is now."""
+    path = tmp_path / "test_it.py"
+    path.write_text("def test_it():\n    assert 1 == 2\n")
+    compile_one(path)
+    (made,) = (tmp_path / "__pycache__").iterdir()
+    assert made.name == f"test_it{rewrite.PYC_TAIL}" and rewrite._read_pyc(path, made) is not None
+    path.write_text("def test_it():\n    assert 1 == 2 + 3\n")
+    assert rewrite._read_pyc(path, made) is None
+
+
 def test_what_is_not_installed_skips_the_test_that_asks():
     """And asks for nothing before."""
     absent = Library("no_such_library")
     assert not hasattr(absent, "__wrapped__")
     with pytest.raises(pytest.skip.Exception, match="no_such_library"):
         _ = absent.anything
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_forks_from_one_process_is_for_one_worker_of_the_first_run(first):
+    """Elsewhere it is shared out by files, as all else."""
+    scheduler = object.__new__(OneFileOneWorker)
+    scheduler._first = first
+    forking = [scheduler._split_scope(f"tests/{file}.py::test_it[1]") for file in ("trainer/test_a", "cli/test_train")]
+    assert len(set(forking)) == (1 if first else 2)
+    assert scheduler._split_scope("tests/cli/test_fix.py::test_it") == "tests/cli/test_fix.py"
+    assert scheduler._split_scope("tests/trainer/test_a.py::test_it@real") == "real"
 
 
 def test_what_workers_say_arrives_whole(tmp_path):

@@ -64,11 +64,14 @@ KINDS = [
 ]
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["field by field", "compiled"])
 @pytest.mark.parametrize("options", KINDS, ids=str)
-def test_a_noun_does_what_a_dataclass_does(options):
+def test_a_noun_does_what_a_dataclass_does(options, compiled):
     """Fields, defaults, equality, hashes, refusals, slots: the same answers, or errors of one kind."""
 
     def answers(kind):
+        if compiled:
+            complete_all()
         one, same, other = kind(1), kind(1, "b", unseen=float("nan")), kind(two="c", one=1)
         asked = [
             lambda: [(each.name, each.default, each.compare, each.init) for each in dataclasses.fields(kind)],
@@ -87,6 +90,8 @@ def test_a_noun_does_what_a_dataclass_does(options):
             lambda: kind(),
             lambda: kind(1, 2, 3, 4, 5),
             lambda: kind(1, fixed=3),
+            lambda: kind(1, one=3),
+            lambda: kind(1, "b", nothing=3),
             lambda: {kind(2).three is kind(2).three: kind(2).fixed},
         ]
         return [answer(each) for each in asked]
@@ -100,12 +105,17 @@ def test_a_noun_does_what_a_dataclass_does(options):
     assert answers(made_by(noun, **options)) == answers(made_by(dataclasses.dataclass, **options))
 
 
-def test_nothing_is_compiled_before_the_first_instance():
-    """The class says its fields, and takes whatever until then."""
+def test_nothing_is_compiled_for_a_few_instances():
+    """The class takes whatever until then; all instances are alike, those from before, too."""
     kind = made_by(noun)
+    few = [kind(1, unseen=2.0)]
     assert list(inspect.signature(kind.__init__).parameters) == ["self", "values", "named"]
-    kind(1)
+    while "values" in inspect.signature(kind.__init__).parameters:
+        few.append(kind(1, unseen=2.0))
+        assert len(few) < 100
     assert list(inspect.signature(kind.__init__).parameters) == ["self", "one", "two", "three", "unseen"]
+    assert {(type(each), each.two, each.fixed) for each in few} == {(kind, "b", 9)}
+    assert few == [kind(1, unseen=2.0)] * len(few)
 
 
 def test_a_wrong_call_is_refused_as_ever():

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from xdist.scheduler import LoadGroupScheduling
 
+# What forks its processes from one that takes seconds to start (tests/trainer/forks.py). In the first run, which has
+# enough for the other workers, one worker has all of these
+FORKING = ("tests/trainer/", "tests/cli/test_train.py", "tests/formats/folders/test_dcp.py")
+
 _OF_ONE_TEST = "of_one_test"
 _HELD = ("logstart", "testreport", "logfinish")
 
@@ -16,11 +20,14 @@ class OneFileOneWorker(LoadGroupScheduling):
 
     def __init__(self, config, log=None):
         super().__init__(config, log)
+        self._first = config.args == config.getini("testpaths") and config.option.markexpr == "not slow"
         self._numbers = {}  # of each worker's tests, by their names
 
     def _split_scope(self, nodeid):
         scope = super()._split_scope(nodeid)
-        return nodeid.split("::", 1)[0] if scope == nodeid else scope
+        if scope != nodeid:
+            return scope
+        return FORKING[0] if self._first and nodeid.startswith(FORKING) else nodeid.split("::", 1)[0]
 
     def _assign_work_unit(self, node):
         """Hand out the next file.

@@ -280,7 +280,9 @@ class _Search:
         export, source = self.export.side.tensors[link.export], self.source.side.tensors[link.source]
         if link == padded(source, export):
             return Place(link, export.label, outcome, padding=export.shape[0] - source.shape[0])
-        return Place(link, export.label, outcome, link.count < export.count, link.count < source.count)
+        fused, split = link.count < export.count, link.count < source.count
+        other = link.order != TRANSPOSED and not fused and not split and export.shape != source.shape
+        return Place(link, export.label, outcome, fused, split, reshaped=export.shape if other else None)
 
     def _outcomes(self, links: Sequence[Link]) -> dict[Link, Outcome]:
         total = sum(self._bytes(link) for link in links)

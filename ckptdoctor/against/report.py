@@ -39,7 +39,8 @@ class Place:
     """Where elements of a tensor are: the tensor of the export, what it is stored as, and how they got there.
 
     ``fused``: they are a part of it only; ``split``: they are a part of the tensor of the source. ``padding`` is how
-    many rows the export has more, or fewer (negative), of a vocabulary whose rows are all there.
+    many rows the export has more, or fewer (negative), of a vocabulary whose rows are all there. ``reshaped`` is the
+    shape of the export, where it is another although all elements are there in their order.
     """
 
     link: Link
@@ -48,6 +49,7 @@ class Place:
     fused: bool = False
     split: bool = False
     padding: int = 0
+    reshaped: tuple[int, ...] | None = None
 
 
 @noun

@@ -22,7 +22,7 @@ from ckptdoctor.target.mapping import as_reference
 
 Path = Union[str, "os.PathLike[str]"]
 Words = Union[str, Sequence[str]]
-_WIDTH = 80
+WIDTH = 80
 _QUOTES = "'\""
 Listener = Callable[[Progress], None]
 
@@ -87,10 +87,21 @@ def several(words: Words) -> tuple[str, ...]:
 
 def a_screen(text: str, all_of_it: str) -> str:
     """Return what fits on a screen of a text, for a ``repr``; ``all_of_it`` is what to type for the rest."""
-    lines = [abridged(line, _WIDTH) for line in text.splitlines()]
+    lines = [abridged(line, WIDTH) for line in text.splitlines()]
     if len(lines) > MOST_LINES:
         lines = [*lines[: MOST_LINES - 1], f"… and {len(lines) - MOST_LINES + 1:,} lines more: {all_of_it}"]
     return "\n".join(lines)
+
+
+def in_a_screen(report: object) -> str:
+    """Return what ``str`` gives of a report, cut to a screen: its ``repr``."""
+    return a_screen(str(report), "print(report)")
+
+
+def told_as(kind: type[R], report: object) -> R:
+    """Return a report as one of ``kind``, which has the same fields and says them as the command does."""
+    names: tuple[str, ...] = kind.__match_args__  # type: ignore[attr-defined]
+    return kind(*[getattr(report, name) for name in names])
 
 
 def optional(path: Path | None) -> str | None:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ckptdoctor.api.arguments import Listener, Path, a_screen, from_python, target
+from ckptdoctor.api.arguments import Listener, Path, a_screen, from_python, in_a_screen, target, told_as
 from ckptdoctor.checkpoint.progress import Progress, follow
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.findings import FileReport, Finding, Report, Severity
@@ -54,8 +54,7 @@ class CheckReport(FileReport):
 
         return file_report(self, width=80)
 
-    def __repr__(self) -> str:
-        return a_screen(str(self), "print(report)")
+    __repr__ = in_a_screen
 
     def _repr_html_(self) -> str:
         from ckptdoctor.rendering.html.cards import cards
@@ -143,4 +142,4 @@ def check(
     report = follow(diagnose(os.fspath(path), settings, reference), hear)
     if report.interrupted:
         raise KeyboardInterrupt
-    return CheckReport(*[getattr(report, name) for name in FileReport.__match_args__])
+    return told_as(CheckReport, report)

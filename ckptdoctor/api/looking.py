@@ -8,7 +8,18 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, Literal
 
-from ckptdoctor.api.arguments import Listener, Path, a_screen, from_python, optional, target, told
+from ckptdoctor.api.arguments import (
+    WIDTH,
+    Listener,
+    Path,
+    a_screen,
+    from_python,
+    in_a_screen,
+    optional,
+    target,
+    told,
+    told_as,
+)
 from ckptdoctor.checkpoint import Checkpoint, at, show_path
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.crash import asking_for_torch
@@ -127,6 +138,18 @@ def load_state_dict(model: Any, path: Any, root: str | None = None, *, strict: b
     return weights
 
 
+@noun
+class Compared(Difference):
+    """What ``diff`` gives: its ``repr`` is what the command prints, cut to a screen."""
+
+    def __str__(self) -> str:
+        from ckptdoctor.rendering import diff_text
+
+        return diff_text.render(self, width=WIDTH)
+
+    __repr__ = in_a_screen
+
+
 @from_python
 def diff(
     a: Path,
@@ -160,10 +183,10 @@ def diff(
     request = DiffRequest(os.fspath(a), os.fspath(b), root, root_b, rtol, atol)
     with told(progress):
         if not (values or rtol or atol):
-            return comparing.diff(request)
+            return told_as(Compared, comparing.diff(request))
         from ckptdoctor.values.differences import compare_values
 
-        return comparing.diff(request, compare_values)
+        return told_as(Compared, comparing.diff(request, compare_values))
 
 
 @from_python

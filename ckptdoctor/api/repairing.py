@@ -8,11 +8,38 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from ckptdoctor.api.arguments import Listener, Path, Words, from_python, optional, several, target, told
+from ckptdoctor.api.arguments import (
+    WIDTH,
+    Listener,
+    Path,
+    Words,
+    from_python,
+    in_a_screen,
+    optional,
+    several,
+    target,
+    told,
+    told_as,
+)
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.edits.grafts import FolderGraftReport, GraftReport
 from ckptdoctor.findings import RepairReport, SalvageReport
 from ckptdoctor.inplace.history import Entry, UndoReport
+from ckptdoctor.noun import noun
+
+
+@noun
+class Repaired(RepairReport):
+    """What ``fix`` gives: its ``repr`` is what the command prints, cut to a screen."""
+
+    def __str__(self) -> str:
+        from ckptdoctor.rendering import fix_text
+
+        if self.proof is None and self.steps:
+            return fix_text.difference(self)
+        return fix_text.outcome(self, width=WIDTH)
+
+    __repr__ = in_a_screen
 
 
 @from_python
@@ -108,7 +135,19 @@ def fix(
         in_place=in_place,
     )
     with told(progress):
-        return fixing.fix(request, dry=diff)
+        return told_as(Repaired, fixing.fix(request, dry=diff))
+
+
+@noun
+class Converted(ConvertReport):
+    """What ``convert`` and ``merge`` give: its ``repr`` is what the command prints, cut to a screen."""
+
+    def __str__(self) -> str:
+        from ckptdoctor.rendering import conversion
+
+        return conversion.render(self, width=WIDTH)
+
+    __repr__ = in_a_screen
 
 
 @from_python
@@ -146,7 +185,7 @@ def convert(
     named = tuple([os.fspath(each) for each in paths])
     request = ConvertRequest(named, os.fspath(output), size, root, flatten, clone_ties, force, to)
     with told(progress):
-        return converting.convert(request)
+        return told_as(Converted, converting.convert(request))
 
 
 @from_python
@@ -183,7 +222,19 @@ def merge(
     names = ("",) * len(files) + tuple(parts)
     request = ConvertRequest((*files, *parts.values()), os.fspath(output), size, force=force, names=names)
     with told(progress):
-        return converting.convert(request)
+        return told_as(Converted, converting.convert(request))
+
+
+@noun
+class Salvaged(SalvageReport):
+    """What ``salvage`` gives: its ``repr`` is what the command prints, cut to a screen."""
+
+    def __str__(self) -> str:
+        from ckptdoctor.rendering import salvage
+
+        return salvage.render(self)
+
+    __repr__ = in_a_screen
 
 
 @from_python
@@ -205,7 +256,31 @@ def salvage(
     from ckptdoctor.salvaging.salvage import salvage
 
     with told(progress):
-        return salvage(os.fspath(path), optional(output), force=force)
+        return told_as(Salvaged, salvage(os.fspath(path), optional(output), force=force))
+
+
+@noun
+class Grafted(GraftReport):
+    """What ``graft`` gives: its ``repr`` is what the command prints, cut to a screen."""
+
+    def __str__(self) -> str:
+        from ckptdoctor.rendering import graft
+
+        return (graft.outcome if self.written else graft.planned)(self, width=WIDTH)
+
+    __repr__ = in_a_screen
+
+
+@noun
+class GraftedFolder(FolderGraftReport):
+    """What ``graft`` gives of a folder: its ``repr`` is what the command prints, cut to a screen."""
+
+    def __str__(self) -> str:
+        from ckptdoctor.rendering import graft_folder
+
+        return (graft_folder.outcome if self.written else graft_folder.planned)(self, width=WIDTH)
+
+    __repr__ = in_a_screen
 
 
 @from_python
@@ -248,7 +323,21 @@ def graft(
     named = os.fspath(path), optional(donor), optional(output)
     request = GraftRequest(*named, several(key), root, from_root, unsafe_fixes, force, diff)
     with told(progress):
-        return graft_folder(request) if os.path.isdir(named[0]) else grafting.graft(request)
+        if os.path.isdir(named[0]):
+            return told_as(GraftedFolder, graft_folder(request))
+        return told_as(Grafted, grafting.graft(request))
+
+
+@noun
+class Undone(UndoReport):
+    """What ``undo`` gives: its ``repr`` is what the command prints, cut to a screen."""
+
+    def __str__(self) -> str:
+        from ckptdoctor.rendering import undo
+
+        return undo.undone(self)
+
+    __repr__ = in_a_screen
 
 
 @from_python
@@ -270,4 +359,4 @@ def undo(path: Path, *, list: bool = False) -> UndoReport | tuple[Entry, ...]:
     history.require_there(os.fspath(path))
     if list:
         return tuple(history.history(SystemDisk(), os.fspath(path)))
-    return history.undo(SystemDisk(), os.fspath(path))
+    return told_as(Undone, history.undo(SystemDisk(), os.fspath(path)))

@@ -6,8 +6,9 @@ import os
 from typing import TYPE_CHECKING, Literal, overload
 
 from ckptdoctor.against.request import Request
-from ckptdoctor.api.arguments import Listener, Path, Words, from_python, optional, several, told
+from ckptdoctor.api.arguments import Listener, Path, Words, from_python, in_a_screen, optional, several, told, told_as
 from ckptdoctor.errors import UsageError
+from ckptdoctor.noun import noun
 from ckptdoctor.sealing.parity.folders import FolderRebuildReport
 from ckptdoctor.sealing.parity.rebuild import RebuildReport
 from ckptdoctor.sealing.seal import SealReport
@@ -15,6 +16,18 @@ from ckptdoctor.sealing.verify import VerifyReport
 
 if TYPE_CHECKING:  # it brings NumPy
     from ckptdoctor.against.report import AgainstReport
+
+
+@noun
+class Sealed(SealReport):
+    """What ``seal`` gives: its ``repr`` is what the command prints, cut to a screen."""
+
+    def __str__(self) -> str:
+        from ckptdoctor.rendering import seal
+
+        return seal.sealed(self)
+
+    __repr__ = in_a_screen
 
 
 @from_python
@@ -44,7 +57,31 @@ def seal(
 
     share = None if parity is None else percent_of(parity)
     with told(progress):
-        return seal(os.fspath(path), optional(output), form=format, force=force, parity=share)
+        return told_as(Sealed, seal(os.fspath(path), optional(output), form=format, force=force, parity=share))
+
+
+@noun
+class Rebuilt(RebuildReport):
+    """What ``rebuild`` gives: its ``repr`` is what the command prints, cut to a screen."""
+
+    def __str__(self) -> str:
+        from ckptdoctor.rendering import parity
+
+        return parity.rebuilt(self)
+
+    __repr__ = in_a_screen
+
+
+@noun
+class RebuiltFolder(FolderRebuildReport):
+    """What ``rebuild`` gives of a folder: its ``repr`` is what the command prints, cut to a screen."""
+
+    def __str__(self) -> str:
+        from ckptdoctor.rendering import parity_folder
+
+        return parity_folder.rebuilt(self)
+
+    __repr__ = in_a_screen
 
 
 @from_python
@@ -79,7 +116,22 @@ def rebuild(
     from ckptdoctor.sealing.parity.folders import rebuild_any
 
     with told(progress):
-        return rebuild_any(os.fspath(path), optional(parity), optional(output), force=force, dry=diff)
+        made = rebuild_any(os.fspath(path), optional(parity), optional(output), force=force, dry=diff)
+    if isinstance(made, FolderRebuildReport):
+        return told_as(RebuiltFolder, made)
+    return told_as(Rebuilt, made)
+
+
+@noun
+class Verified(VerifyReport):
+    """What ``verify`` gives: its ``repr`` is what the command prints, cut to a screen."""
+
+    def __str__(self) -> str:
+        from ckptdoctor.rendering import seal
+
+        return seal.verified(self)
+
+    __repr__ = in_a_screen
 
 
 @overload
@@ -127,13 +179,14 @@ def verify(
     """
     if against is not None:
         from ckptdoctor.against.against import against as compare
+        from ckptdoctor.api.accounting import Accounted
 
         if seal is not None or tensor:
             raise UsageError("--against compares with a source, --seal and --tensor with a seal: choose one.")
         request = Request(os.fspath(path), os.fspath(against), several(dropped), several(added), root, source_root)
         with told(progress):
-            return compare(request)
+            return told_as(Accounted, compare(request))
     from ckptdoctor.sealing.verify import verify
 
     with told(progress):
-        return verify(os.fspath(path), optional(seal), tensors=several(tensor))
+        return told_as(Verified, verify(os.fspath(path), optional(seal), tensors=several(tensor)))

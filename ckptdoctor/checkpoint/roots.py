@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import ROOT, KeyPath, Node, at, children, show_part, show_path
-from ckptdoctor.checkpoint.changed_trees import tensors_in
 from ckptdoctor.errors import UsageError
 from ckptdoctor.wording import and_so_on, did_you_mean
 
@@ -49,6 +48,8 @@ def _begins(text: str, name: str) -> bool:
 
 def beside(tree: Node, root: KeyPath) -> Iterator[str]:
     """Yield what is next to the root, in a few words each."""
+    from ckptdoctor.checkpoint.changed_trees import tensors_in
+
     node = tree
     for depth, part in enumerate(root):
         for own, child in children(node):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
@@ -121,9 +122,8 @@ def command(
     with drawn("Interrupted: nothing was examined.", what="merging" if merge else "listing"):
         request = AuditRequest(stores, output, engine, jobs, shard, deep or "", from_inventory, rate)
         audited = put_together(stores, output) if merge else audit(request)
-    connection = open_inventory(output)
-    summary = summary_of(connection)
-    connection.close()
+    with closing(open_inventory(output)) as connection:
+        summary = summary_of(connection)
     if folder and not audited.interrupted:
         audited = replace(audited, exported=_export(output, folder))
     if style == "json":

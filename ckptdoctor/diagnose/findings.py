@@ -9,8 +9,9 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.process import collector_paused
-from ckptdoctor.diagnose.fixes import of_index, outside
 from ckptdoctor.findings import Coverage, Finding
+from ckptdoctor.formats.alike import likeness_of
+from ckptdoctor.formats.registry import FOREIGN
 from ckptdoctor.noun import replace
 from ckptdoctor.remote import addresses
 from ckptdoctor.rules.framework import Rule, subject_for
@@ -62,6 +63,16 @@ def concerned_by(subjects: Iterable[object]) -> Iterator[Rule]:
             yield from deep()
 
 
+def findings_about(checkpoint: Checkpoint) -> Iterator[Finding] | None:
+    """Return the findings of the rules that contents which are like others before concern; None where none are."""
+    likeness = likeness_of(checkpoint)
+    if likeness is None or checkpoint.format in FOREIGN:
+        return None
+    from ckptdoctor.diagnose import alike
+
+    return alike.findings_about(checkpoint, likeness)
+
+
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings by severity, then by code; those of one rule stay in their order."""
     return sorted(findings, key=lambda finding: (-finding.severity.rank, finding.code))
@@ -71,6 +82,8 @@ def possible(finding: Finding, container: Container) -> Finding:
     """Return the finding without a repair that a container which is only read cannot have."""
     if finding.fix is None or formats.is_written(container.format):
         return finding
+    from ckptdoctor.diagnose.fixes import of_index, outside
+
     edits = finding.fix.edits
     return finding if outside(edits) or of_index(edits) else replace(finding, fix=None)
 

@@ -88,7 +88,8 @@ class GraftReport:
 
     ``donor`` is None where no other copy was named. ``healed`` are tensors that need none: one bit of them, located by
     their checksum, is flipped back. ``beside`` counts further damaged tensors that were not asked for. ``new_bytes``
-    counts those of the output that are not the damaged file's. ``unexamined`` says which files of the other copy are
+    counts those of the output that are not the damaged file's. ``around`` says what is damaged of the file between its
+    tensors, which stays as it is. ``unexamined`` says which files of the other copy are
     missing or damaged; ``unsummed``: some values have no checksum that verifies them. ``written`` is true once the
     output is there, and verified.
 
@@ -106,6 +107,7 @@ class GraftReport:
     healed: tuple[HealedTensor, ...] = ()
     left: tuple[Left, ...] = ()
     beside: int = 0
+    around: tuple[str, ...] = ()
     likeness: Likeness = Likeness()
     new_bytes: int = 0
     unexamined: str = ""
@@ -126,7 +128,7 @@ class GraftReport:
     @property
     def stays_damaged(self) -> bool:
         """Whether something is known to be wrong with the output, too."""
-        return bool(self.left or self.beside)
+        return bool(self.left or self.beside or self.around)
 
     @property
     def mixture(self) -> bool:
@@ -193,4 +195,4 @@ class FolderGraftReport:
     @property
     def stays_damaged(self) -> bool:
         """Whether some file does."""
-        return bool(self.left)
+        return bool(self.left) or any(each.graft is not None and each.graft.around for each in self.shards)

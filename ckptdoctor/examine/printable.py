@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, show_path
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.process import complete
-from ckptdoctor.diagnose.fixes import lost_by
-from ckptdoctor.edits import Safety
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.examine.paths import STANDARD_INPUT
 from ckptdoctor.findings import Coverage, Finding, Severity
@@ -160,9 +158,12 @@ def keeping(
 def _loss(finding: Finding, checkpoint: Checkpoint) -> int:
     """Return how many weights the repair of a finding would leave out that are nowhere else in the file."""
     fix = finding.fix
-    if fix is None or fix.safety is not Safety.UNSAFE:
+    if fix is None:
         return 0
-    return len(lost_by(fix.edits, checkpoint))
+    from ckptdoctor.diagnose.fixes import lost_by
+    from ckptdoctor.edits import Safety
+
+    return len(lost_by(fix.edits, checkpoint)) if fix.safety is Safety.UNSAFE else 0
 
 
 def _decided(finding: Finding, loss: int, command: str, passed: bool) -> dict[str, Any]:

@@ -7,7 +7,6 @@ Sources: ``__reduce__`` and ``__setstate__`` of ``numpy.ndarray`` and ``numpy.dt
 from __future__ import annotations
 
 import struct
-from datetime import date
 from math import prod
 from typing import Union
 
@@ -15,6 +14,7 @@ from ckptdoctor.checkpoint import Checkpoint, DType, Mapping, Named, Node, Opaqu
 from ckptdoctor.checkpoint.dtypes import BY_NAME, NUMPY_BUFFERS, NUMPY_ELEMENTS, NUMPY_MAKERS, little_endian
 from ckptdoctor.checkpoint.first_bytes import pickle_protocol
 from ckptdoctor.checkpoint.tensor import contiguous_stride
+from ckptdoctor.checkpoint.tree import integer
 from ckptdoctor.noun import noun
 
 _DIMENSIONS = 64  # that an array can have
@@ -26,7 +26,7 @@ _NUMBERS |= {"i8": "q", "i4": "i", "i2": "h", "i1": "b", "u8": "Q", "u4": "I", "
 _COMPLEX = {"c8": "f", "c16": "d"}
 _NAMES = {"f": "float", "c": "complex", "m": "timedelta64", "V": "void", "O": "object"}
 _NOT_A_TIME = -(1 << 63)
-_EPOCH = date(1970, 1, 1).toordinal()
+_EPOCH = 719_163  # date(1970, 1, 1).toordinal()
 # units of datetime64: how many make a day (those of days), and the digits that they have behind a second
 _PER_DAY = {"h": 24, "m": 1440, "s": 86400}
 _DIGITS = {unit: 3 * power for power, unit in enumerate(("ms", "us", "ns", "ps", "fs", "as"), start=1)}
@@ -123,7 +123,7 @@ def _array(sizes: Node, dtype: Node, fortran: bool, contents: Node) -> Array | N
 def _shape(node: Node) -> tuple[int, ...] | None:
     if not isinstance(node, Sequence) or len(node.items) > _DIMENSIONS:
         return None
-    sizes = [item for item in node.items if type(item) is int and 0 <= item < 1 << 63]
+    sizes = [size for size in map(integer, node.items) if size is not None and 0 <= size < 1 << 63]
     return tuple(sizes) if len(sizes) == len(node.items) else None
 
 
@@ -147,9 +147,9 @@ def _unit(state: tuple[Node, ...]) -> tuple[str, int] | None:
     """Return (name, count) of a datetime64: the last of its state is (…, (b"D", 1, 1, 1))."""
     last = state[8] if len(state) > 8 else None
     given = last.items[1] if isinstance(last, Sequence) and len(last.items) > 1 else None
-    name, count = given.items[:2] if isinstance(given, Sequence) and len(given.items) > 1 else (None, None)
-    name = name.decode("ascii", "replace") if isinstance(name, bytes) else name
-    return (name, count) if isinstance(name, str) and type(count) is int else None
+    name, said = given.items[:2] if isinstance(given, Sequence) and len(given.items) > 1 else (None, None)
+    name, count = name.decode("ascii", "replace") if isinstance(name, bytes) else name, integer(said)
+    return (name, count) if isinstance(name, str) and count is not None else None
 
 
 def _fields(state: tuple[Node, ...]) -> tuple[tuple[str, Element, int], ...]:
@@ -161,8 +161,8 @@ def _fields(state: tuple[Node, ...]) -> tuple[tuple[str, Element, int], ...]:
     found = []
     for name in names.items:
         place = places.get(name) if isinstance(name, str) else None
-        offset = place.items[1] if isinstance(place, Sequence) and len(place.items) > 1 else None
-        if not isinstance(name, str) or not isinstance(place, Sequence) or type(offset) is not int:
+        offset = integer(place.items[1]) if isinstance(place, Sequence) and len(place.items) > 1 else None
+        if not isinstance(name, str) or not isinstance(place, Sequence) or offset is None:
             raise NotPlainError("it holds a NumPy record of an unknown kind")
         found.append((name, element_of(place.items[0]), offset))
     return tuple(found)
@@ -292,6 +292,8 @@ def _time(count: int, unit: tuple[str, int] | None) -> str:
         days, rest = divmod(count, _PER_DAY.get(name, 86400 * 10**digits))
     else:
         raise NotPlainError("it holds a NumPy datetime64 without a unit")
+    from datetime import date
+
     _require_year(1 <= days + _EPOCH <= date.max.toordinal())
     day = date.fromordinal(days + _EPOCH).isoformat()
     return day if name in ("W", "D") else f"{day}T{_clock(rest, name, digits)}"

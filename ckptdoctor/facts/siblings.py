@@ -167,6 +167,28 @@ def read_small(path: str, *, cut: bool = False) -> str:
         return ""
 
 
+# suffixes that programs give to a file until it is complete (browsers, huggingface_hub, wget, curl, rsync, editors)
+UNFINISHED = (
+    *(".incomplete", ".part", ".partial", ".crdownload", ".download", ".opdownload", ".filepart", ".unconfirmed"),
+    *(".tmp", ".temp", "~"),
+)
+# what says that the checkpoint itself is not complete: aria2 keeps it next to a file that has its full length but not
+# all its bytes; DownThemAll writes .dtapart
+CONTROL = (".aria2", ".st")
+
+
+def suffix_of_unfinished(name: str) -> str:
+    """Return the suffix by which a file is one that was not finished, or "" where it has none."""
+    lower = name.lower()
+    return next((suffix for suffix in UNFINISHED if lower.endswith(suffix) and len(name) > len(suffix)), "")
+
+
+def unfinished_beside(folder: Folder) -> list[tuple[str, str]]:
+    """Return the files next to a checkpoint that have its name and such a suffix: both of each."""
+    ends = [(f"{dot}{folder.name}{suffix}", suffix) for suffix in (*CONTROL, *UNFINISHED) for dot in ("", ".")]
+    return [each for each in ends if each[0] in folder.names] if folder.name else []
+
+
 def is_shard(path: str) -> bool:
     """Return whether a file's name says that it is one of several shards."""
     return SHARD.search(path.replace("\\", "/").rpartition("/")[2]) is not None

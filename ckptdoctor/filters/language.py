@@ -18,6 +18,9 @@ from ckptdoctor.wording import did_you_mean
 
 _WORD = re.compile(r'(?:[^\s"]|"[^"]*"?)+')
 _SIZE = re.compile(r"(>=|<=|>|<|=)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([A-Za-z]*)")
+_SIZE_FIELD = re.compile(r"([A-Za-z_]+):?((?:>=|<=|>|<|=).*)")  # people write size>1MB as well
+_SIZES = ("bytes", "elements", "nbytes", "numel", "parameters", "params")  # and these, which say which of the two
+_SHAPE = re.compile(r"(?:[0-9*?x]|\[!?[0-9-]+\])*")
 _COMPARED = {">": gt, "<": lt, ">=": ge, "<=": le, "=": eq}
 _BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _BYTES |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
@@ -98,11 +101,12 @@ def _sieve(word: str) -> tuple[Sieve, int]:
     plain = word.replace('"', "")
     if word.startswith('"'):
         return named(plain), 2
-    size = _SIZE.fullmatch(plain)
+    comparison = _of_size(plain)
+    size = _SIZE.fullmatch(comparison)
     if size is not None:
         return _sized(size[1], size[2], size[3]), 1
-    if plain[0] in "<>=":
-        raise UsageError(f'"{plain}" is not a size. Use >1MB for bytes, or >1M for elements.')
+    if comparison:
+        raise UsageError(f'"{plain}" is not a size. {_HOW_LARGE}')
     field, value = _asked(word)
     if field:
         return _field(field, value), 0
@@ -110,6 +114,32 @@ def _sieve(word: str) -> tuple[Sieve, int]:
     if any(char in plain for char in "*?["):
         return like(plain), 3
     return named(plain), 2
+
+
+_HOW_LARGE = "Use >1MB for bytes, or >1M for elements."
+
+
+def _of_size(word: str) -> str:
+    """Return what a word compares sizes with, from its sign on: of >1MB or size>1MB; "" where it is another word.
+
+    Raises UsageError where another field was meant, or its name is misspelt.
+    """
+    if word[0] in "<>=":
+        return word
+    field, colon, value = word.partition(":")
+    if field.lower() == "size" and colon and value[:1] not in ("<", ">", "="):
+        raise UsageError(f'"{word}" compares nothing. {_HOW_LARGE}')
+    written = _SIZE_FIELD.fullmatch(word)
+    if written is None:
+        return ""
+    name, comparison = written[1].lower(), written[2]
+    if name == "size":
+        return comparison
+    if name in _EXAMPLES:
+        raise UsageError(f"{name} needs a colon, such as {_EXAMPLES[name]}.")
+    if name in _SIZES or get_close_matches(name, ("size", *_SIZES), 1, 0.7):
+        raise UsageError(f'Unknown filter "{written[1]}". {_HOW_LARGE}')
+    return ""
 
 
 def _require_field(word: str) -> None:
@@ -128,6 +158,8 @@ def _field(field: str, value: str) -> Sieve:
     if field == "shape":
         return shaped(value)
     if field == "device":
+        if value.lower() == "gpu":
+            raise UsageError('"gpu" is not a device of PyTorch. Use device:cuda.')
         return on_device(value.lower())
     if field == "finding":
         return found_by(value)
@@ -146,6 +178,7 @@ def _dtype(text: str) -> str:
     if name in _ALIASES:
         return _ALIASES[name]
     offer = did_you_mean(name, [*BY_NAME, *[each.short for each in BY_NAME.values()]])
+    offer = offer or " Use a name such as float32, bf16 or i64."
     raise UsageError(f'Unknown dtype "{text}".{offer}')
 
 
@@ -221,8 +254,11 @@ def _of_kind(wanted: Callable[[tuple[str, str]], bool]) -> Sieve:
 
 
 def shaped(pattern: str) -> Sieve:
-    """Return dimensions like a pattern, joined by x."""
-    text = pattern.strip("[]()").replace(" ", "").replace(",", "x").lower()
+    """Return dimensions like a pattern, joined by x. Raises UsageError for what no shape could be like."""
+    text = pattern.strip("()").replace(" ", "").replace(",", "x").lower()
+    text = text[1:-1] if text[:1] == "[" and text[-1:] == "]" else text
+    if text != "scalar" and not _SHAPE.fullmatch(text):
+        raise UsageError(f'"{pattern}" is not a shape. Use shape:64x3x*, or shape:scalar.')
     match = re.compile(translate("" if text == "scalar" else text)).match
 
     def keeps(table: Table, found: FoundRows, rows: Rows) -> list[int]:

@@ -9,6 +9,8 @@ from difflib import get_close_matches
 from ckptdoctor.filters.found import FoundRows
 from ckptdoctor.filters.language import parse
 from ckptdoctor.filters.table import Table
+from ckptdoctor.findings import Severity
+from ckptdoctor.wording import nearest
 
 _NAMES = 20_000  # names whose words are compared with what was typed
 _PARTS = 2_000  # different ones
@@ -19,7 +21,8 @@ def better_filter(text: str, table: Table, found: FoundRows) -> str:
     """Return the filter most like ``text`` that matches something, or "" where none comes to mind.
 
     A glob must match a whole name, which people forget: ``layer1.*`` is tried as ``*layer1.*``. A word that no name has
-    is tried as the one that is spelt most like it, and so are the words of a glob.
+    is tried as the one that is spelt most like it, and so are the words of a glob; what no finding is called, as a
+    severity, or else as any finding.
     """
     words = text.split()
     for number, word in enumerate(words):
@@ -33,6 +36,9 @@ def better_filter(text: str, table: Table, found: FoundRows) -> str:
 
 
 def _candidates(word: str, table: Table) -> Iterator[str]:
+    field, colon, value = word.partition(":")
+    if colon and field.lower() == "finding":
+        yield f"finding:{nearest(value, [each.value for each in Severity]) or '*'}"
     if _GLOB & set(word):
         yield from (f"*{word}", f"{word}*", f"*{word}*")
     if not re.fullmatch(r"[\w.*?]+", word):

@@ -7,9 +7,9 @@ file, as the tensors of a module nearly always are, so that sums over them are t
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, chain
 from math import prod
 from typing import Any, TypeVar, Union
 
@@ -91,13 +91,9 @@ class Table:
         return [name.lower() for name in self.names]
 
     @cached_property
-    def row_of(self) -> dict[KeyPath, int]:
+    def row_of(self) -> Mapping[KeyPath, int]:
         """The row of each key path; of the first, where a damaged file has two."""
-        found: dict[KeyPath, int] = {}
-        for start in range(len(self) - 1, -1, -_BLOCK):
-            rows = range(start, max(start - _BLOCK, -1), -1)
-            found.update(zip([self.tensors[row].path for row in rows], rows, strict=True))
-        return found
+        return _RowOf(self.tensors)
 
     def steps(self, at: int) -> list[Any]:
         """Return the step that every key path takes at this depth, or None where it is not so long."""
@@ -159,6 +155,32 @@ def as_rows(rows: list[int]) -> Rows:
 def of(checkpoint: Checkpoint) -> Table:
     """Return the tensors of a checkpoint as a table."""
     return Table(checkpoint.tensors)
+
+
+class _RowOf(Mapping[KeyPath, int]):
+    """The row of each key path, in many small dicts.
+
+    A dict of half a million that grows is copied in one go, for which the screen would have to wait.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._parts: list[dict[KeyPath, int]] = [{} for _ in range(max(1, len(tensors) // _BLOCK))]
+        parts, number = self._parts, len(self._parts)
+        for row, each in enumerate(tensors):
+            path = each.path
+            parts[hash(path) % number].setdefault(path, row)
+
+    def __getitem__(self, path: KeyPath) -> int:
+        return self._parts[hash(path) % len(self._parts)][path]
+
+    def __contains__(self, path: object) -> bool:
+        return path in self._parts[hash(path) % len(self._parts)]
+
+    def __iter__(self) -> Iterator[KeyPath]:
+        return chain.from_iterable(self._parts)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
 
 
 class _Once(dict[K, V]):

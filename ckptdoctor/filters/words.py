@@ -14,6 +14,6 @@ WORDS = (
     ("device:cuda", "the device tag begins with this"),
     ("finding:N401", "a finding with this code, family, name or severity names it; * for any"),
     ("is:tied", "tied (the tensor has another name too), parameter, empty or meta"),
-    (">1MB  <=4kB", "bytes: B, kB, MB, GB, TB and KiB, MiB, GiB, TiB"),
-    (">1M  <1000  =1", "elements: nothing, k, M, B"),
+    (">1MB  <=4kB", "bytes, in kB, MB, GB, TB or KiB, MiB, GiB, TiB; size>1MB is the same"),
+    (">1M  <1000  =1", "elements, as they are or in k, M, B"),
 )

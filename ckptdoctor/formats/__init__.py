@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Aside, Checkpoint, Container, FileSource, FolderSource, Note, NoteKind, Source
 from ckptdoctor.checkpoint.process import collector_paused
-from ckptdoctor.edits import SetSuffix, Truncate
 from ckptdoctor.errors import (
     CkptDoctorError,
     DamagedError,
@@ -23,6 +22,7 @@ from ckptdoctor.errors import (
     TruncatedError,
     UnreadableError,
 )
+from ckptdoctor.formats.alike import remembered
 from ckptdoctor.formats.registry import FOREIGN, built_in, folder_formats, format_named, plugged_in
 from ckptdoctor.inplace.names import interrupted, undo_command
 from ckptdoctor.noun import replace
@@ -87,6 +87,9 @@ def opened(
     """
     source, member = _source(os.fspath(path), here)
     with closing(source):
+        known = remembered()
+        if known is not None and not isinstance(source, FolderSource):
+            known.look_at(source)
         container = _whole_or_interrupted(source, examine(source))
         if container.format not in PACKED or isinstance(source, FolderSource):
             if member is not None:
@@ -228,10 +231,13 @@ def read(source: Source, container: Container) -> Checkpoint:
     """
     if not container.readable:
         raise _unreadable(container)
-    checkpoint = format_named(container.format).read(source, container)
+    before = remembered()
+    checkpoint = before.contents(source) if before is not None else None
+    if checkpoint is None:
+        checkpoint = format_named(container.format).read(source, container)
     known = frozenset(container.notes)
     notes = tuple([note for note in checkpoint.notes if note not in known])
-    return replace(
+    made = replace(
         checkpoint,
         size=container.size,
         notes=(*container.notes, *notes),
@@ -239,6 +245,9 @@ def read(source: Source, container: Container) -> Checkpoint:
         bytes_read=source.bytes_read,
         container=container,
     )
+    if before is not None:
+        before.note(source, checkpoint, made)
+    return made
 
 
 def named_in(source: Source) -> tuple[Aside, ...]:
@@ -322,6 +331,7 @@ def write(wanted: Wanted, source: Source | None) -> Recipe:
     second changes no byte. Raises UnprovenError when a lossless copy cannot be proven, RefusedError when an edit is
     impossible (two keys would get one name) and DamagedError when the file cannot be read far enough.
     """
+    from ckptdoctor.edits import SetSuffix, Truncate
     from ckptdoctor.writing.recipe import Copy, Recipe
 
     if source is None:
@@ -344,6 +354,7 @@ def write_in_place(wanted: Wanted, source: Source, block: int | None) -> Recipe:
     Where the file system can put whole blocks in front of a file, ``block`` is their size. Raises NotInPlaceError
     where that cannot be, and what ``write`` raises.
     """
+    from ckptdoctor.edits import SetSuffix, Truncate
     from ckptdoctor.inplace.change import NotInPlaceError
 
     _require_local(source)

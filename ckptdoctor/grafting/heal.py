@@ -19,7 +19,7 @@ from time import perf_counter
 from typing import Union
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Source, Tensor
+from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, NoteKind, Source, Tensor
 from ckptdoctor.checkpoint.checkpoint import told_of
 from ckptdoctor.checkpoint.patterns import named_paths
 from ckptdoctor.checkpoint.progress import Progress, Work, follow, in_thread
@@ -335,6 +335,7 @@ def _report(
         healed=healed,
         left=choice.left,
         beside=len(here.troubles.keys() - choice.wanted.keys()),
+        around=tuple([note.message for note in mine.checkpoint.notes if note.kind is NoteKind.ZIP_DAMAGED]),
         likeness=likeness,
         unexamined="" if its is None else _unread(its),
         unsummed=here.unsummed > 0,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from hashlib import sha256
 
 from ckptdoctor.regex import regex
 
@@ -30,7 +29,11 @@ def place(path: str) -> tuple[str, str]:
         return path, ""
     folder, name = os.path.split(path)
     raw = os.fsencode(name)
-    return folder, f".{name}" if len(raw) <= _LONGEST else f".{sha256(raw).hexdigest()}"
+    if len(raw) <= _LONGEST:
+        return folder, f".{name}"
+    from hashlib import sha256  # it loads OpenSSL
+
+    return folder, f".{sha256(raw).hexdigest()}"
 
 
 def hot_journal(path: str) -> str:

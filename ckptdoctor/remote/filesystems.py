@@ -82,7 +82,7 @@ class _Place:
             except Exception as error:  # each file system has errors of its own, with no common base
                 if type(error).__name__ == "NoCredentialsError":
                     raise _NoCredentialsError from error
-                if delay is None or not isinstance(error, (TimeoutError, ConnectionError)):
+                if delay is None or not _passes(error):
                     raise self._failed(f"{self._path} cannot be read: {_why(error)}.{_hint(error)}") from error
             time.sleep(delay)
         raise AssertionError("the last attempt returns or raises")
@@ -148,6 +148,13 @@ class FilesystemFolder(_Place):
         own = self._file.strip("/")
         alone = len(found) == 1 and found[0].get("type") != "directory" and bool(found[0].get("size"))
         return None if alone and str(found[0].get("name")).strip("/") == own else found
+
+
+def _passes(error: Exception) -> bool:
+    """Return whether asking again may help. The timeouts of asyncio have a class of their own on Python 3.10."""
+    import asyncio
+
+    return isinstance(error, (TimeoutError, asyncio.TimeoutError, ConnectionError))
 
 
 def _why(error: Exception) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from ckptdoctor.checkpoint import FolderSource, Source
 from ckptdoctor.errors import HostileError, UnreadableError
 from ckptdoctor.remote.addresses import shown
-from ckptdoctor.remote.listed import Listing, RemoteEntry, as_listed, folder_listed
+from ckptdoctor.remote.listed import Listing, RemoteEntry, as_listed, folder_listed, seconds_of
 
 # a file of torch.distributed.checkpoint has a header for each tensor, and each may be a request
 _MOST_REQUESTS = 5_000
@@ -60,10 +60,7 @@ def _seconds(value: object) -> float | None:
     if isinstance(value, datetime):
         return value.timestamp()
     if isinstance(value, str):
-        try:
-            return datetime.fromisoformat(value.replace("Z", "+00:00")).timestamp()
-        except ValueError:
-            return None
+        return seconds_of(value)
     return float(value) if isinstance(value, (int, float)) else None
 
 

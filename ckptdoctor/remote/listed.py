@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import datetime
 
 from ckptdoctor.noun import noun
+from ckptdoctor.regex import regex
 
 
 @noun
@@ -26,6 +28,21 @@ class RemoteEntry:
     size: int
     modified: float
     etag: str = ""
+
+
+_FRACTION = regex(r"\.(\d+)")
+
+
+def seconds_of(said: str) -> float | None:
+    """Return the time that a store writes as ``2026-01-02T03:04:05.67Z``, in seconds; None for other texts.
+
+    Python 3.10 reads fractions of three or six digits, and what is written in Go has no zeros at its end.
+    """
+    exact = _FRACTION.sub(lambda found: f".{found[1][:6]:0<6}", said.replace("Z", "+00:00"))
+    try:
+        return datetime.fromisoformat(exact).timestamp()
+    except ValueError:
+        return None
 
 
 class Listing:

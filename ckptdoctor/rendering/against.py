@@ -68,7 +68,7 @@ def _summary(fates: Sequence[Fate]) -> Iterator[str]:
         said = [f"as {stored}" if stored else "", changed]
         places = [place for each in some for place in each.places]
         said.append(_errors(places) if verdict in (Verdict.CAST, Verdict.QUANTISED) else "")
-        if verdict in (Verdict.DROPPED, Verdict.TIED):
+        if verdict in (Verdict.DROPPED, Verdict.TIED) or any(each.reshaped is not None for each in places):
             said.append(listed([_short(each.name) for each in some], 3))
         told = "; ".join(filter(None, said))
         yield f"  {verdict.value:<11}{plural(len(some), 'tensor'):<{room}}{f'   {told}' if told else ''}".rstrip()
@@ -98,6 +98,8 @@ def _changed(fate: Fate) -> str:
             found[_ORDERS[link.order]] = None
         if link.shifted:
             found["one added"] = None
+        if each.reshaped is not None:
+            found["in another shape"] = None
         if each.padding:
             rows = plural(abs(each.padding), "row")
             found[f"{rows} of padding {'added' if each.padding > 0 else 'left out'}"] = None
@@ -164,6 +166,7 @@ def _place_entry(place: Place) -> dict[str, object]:
         "head_rows": link.head or None,
         "one_added": link.shifted,
         "padding_rows": place.padding,
+        "reshaped": None if place.reshaped is None else list(place.reshaped),
         "rounded_through": outcome.through or None,
         "largest_error": _finite(outcome.largest),
         "mean_error": _finite(outcome.mean),

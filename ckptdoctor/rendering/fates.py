@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import KeyPath, show_path
+from ckptdoctor.checkpoint.natural import naturally
 from ckptdoctor.findings import Finding, LostTensor
 from ckptdoctor.remote import addresses
 from ckptdoctor.rendering.numbers import size
@@ -59,6 +60,11 @@ def fates(salvage: Salvage) -> list[Fate]:
         Fate(each.path, each.dtype.short, each.shape, each.nbytes, *_fate(lost.get(each.path)))
         for each in salvage.plan.original.tensors
     ]
+
+
+def in_natural_order(fates: Sequence[Fate]) -> list[Fate]:
+    """Return the tensors as people count: layer 2 before layer 10, where a header has them in the order of letters."""
+    return [fates[place] for place in naturally([show_path(each.path) for each in fates])]
 
 
 def _fate(lost: LostTensor | None) -> tuple[str, str]:

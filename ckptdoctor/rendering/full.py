@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from ckptdoctor.checkpoint.process import complete
-from ckptdoctor.edits import Safety
-from ckptdoctor.edits.tensors import TENSOR_EDITS
 from ckptdoctor.findings import Coverage, FileReport, Finding, Report, Severity
 from ckptdoctor.rendering.contents import header, place, table
 from ckptdoctor.rendering.escape import escape
@@ -112,6 +110,8 @@ def _command(label: str, command: str, paint: Paint, width: int | None) -> Itera
 
 
 def _closing(report: FileReport, paint: Paint, width: int | None) -> Iterator[str]:
+    from ckptdoctor.edits import Safety
+
     counted = _counted(report.findings, paint)
     safe = [each.fix for each in report.findings if each.fix is not None and each.fix.safety is Safety.SAFE]
     if len(safe) < 2:
@@ -175,6 +175,8 @@ def _coverage(coverage: Coverage, findings: Iterable[Finding], width: int | None
 
 def _of_the_rest(coverage: Coverage, findings: Iterable[Finding]) -> str:
     """Return whether a repair below makes more fit than the steps: one that changes tensors or adds some."""
+    from ckptdoctor.edits.tensors import TENSOR_EDITS
+
     done = {step.code for step in coverage.steps}
     fixes = [each.fix for each in findings if each.fix is not None and each.code not in done]
     more = any(isinstance(edit, TENSOR_EDITS) for fix in fixes for edit in fix.edits)

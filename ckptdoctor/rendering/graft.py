@@ -67,6 +67,8 @@ def _planned(report: GraftReport, paint: Paint, width: int | None) -> Iterator[s
             "is damaged and stays damaged: it was" if report.beside == 1 else "are damaged and stay damaged: they were"
         )
         yield f"note · {plural(report.beside, 'other tensor')} {verb} not requested"
+    for told in report.around:
+        yield from wrapped(f"note · stays damaged: {escape(told)}", width, "", "  ")
     if report.unexamined:
         yield f"note · not examined: {escape(report.unexamined)}"
     if report.fetched is not None and report.grafted and not report.published:
@@ -188,7 +190,7 @@ def _name(path: KeyPath) -> str:
 def _next(report: GraftReport) -> str:
     from ckptdoctor.rendering.shell import quote
 
-    return f"ckptdoctor check --deep {quote(report.output or '')}"
+    return f"ckptdoctor {'salvage' if report.around else 'check --deep'} {quote(report.output or '')}"
 
 
 def as_json(report: GraftReport, version: str) -> str:
@@ -210,6 +212,7 @@ def as_json(report: GraftReport, version: str) -> str:
             "healed": [as_entry(each) for each in report.healed],
             "left": [{"key": show_path(each.path), "trouble": each.trouble, "why": each.why} for each in report.left],
             "damaged_beside": report.beside,
+            "damaged_around": list(report.around),
             "new_bytes": report.new_bytes,
             "not_examined": report.unexamined or None,
             "fetched": report.fetched,

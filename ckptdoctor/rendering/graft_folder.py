@@ -69,6 +69,8 @@ def _shard(shard: Shard, width: int | None) -> Iterator[str]:
     if shard.state is ShardState.HEALED and shard.graft is not None:
         yield f"  healed    {name}   {_tensors(shard.graft)}"
         yield from wrapped(f"            {_because(shard.graft)}", width, "", "            ")
+        for each in shard.graft.around:
+            yield from wrapped(f"            stays damaged: {escape(each)}", width, "", "            ")
     elif shard.state is ShardState.REPLACED and shard.ground is not None:
         yield f"  replaced  {name}   {abridged(escape(shard.why), 2 * _NAME)}"
         because = f"it has the SHA-256 of {escape(shard.by)}" if shard.by else _GROUNDS[shard.ground]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from shlex import quote as posix_quote
+from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint.process import complete
-from ckptdoctor.edits import Fix
 from ckptdoctor.regex import regex
 from ckptdoctor.rendering.escape import escape, no_command
+
+if TYPE_CHECKING:
+    from ckptdoctor.edits import Fix
 
 STANDARD_INPUT = "-"
 _PATTERN = regex(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from ckptdoctor import formats
 from ckptdoctor.account.account import require_accounted
 from ckptdoctor.checkpoint import Checkpoint, Container, FolderSource, Source
-from ckptdoctor.checkpoint.alongside import alongside
 from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.checkpoint.source import to_be_rewritten
 from ckptdoctor.diagnose.findings import findings_of, possible
@@ -143,9 +142,6 @@ def plan(request: FixRequest) -> Plan:
         edits = wanted.edits
         _require_values(original, edits)
 
-        def account() -> None:
-            require_accounted(original, wanted.contents, edits, wanted.remade, wanted.pieces)
-
         index = draft.index if alone else None
         in_place = converts is None and not all(isinstance(each, WriteIndex) for each in edits)
         if in_place and isinstance(source, FolderSource) and not request.in_place:
@@ -153,13 +149,11 @@ def plan(request: FixRequest) -> Plan:
             raise refusal(original, command_line(into_a_new_folder(request, flat)))
         recipe = after = None
         files: tuple[FileEdit, ...] = ()
+        require_accounted(original, wanted.contents, edits, wanted.remade, wanted.pieces)
         if edits and request.in_place:
-            account()  # not in a fork, which has the file open: nobody else must, where it is changed
             recipe, files = _in_place(wanted, source, request)
-        else:
-            with alongside(account, len(original.tensors)):
-                if edits and (converts is None or formats.is_written(original.format)):
-                    recipe = formats.write(wanted, source)
+        elif edits and (converts is None or formats.is_written(original.format)):
+            recipe = formats.write(wanted, source)
         if not edits:
             wrong = _wrong(original, container, request)
             left += [each for each in wrong if (each.code, each.keys) not in {(one.code, one.keys) for one in left}]

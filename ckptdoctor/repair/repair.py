@@ -9,7 +9,6 @@ from contextlib import closing
 from ckptdoctor import formats
 from ckptdoctor.brief import in_full
 from ckptdoctor.checkpoint import Checkpoint, Container, Elided, FolderSource, Role, Tensor, walk
-from ckptdoctor.checkpoint.alongside import alongside
 from ckptdoctor.checkpoint.source import Overlay
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.diagnose.findings import findings_of, possible, worst_first
@@ -149,30 +148,18 @@ def _place(tensor: Tensor) -> object:
 
 def verify(path: str, plan: Plan) -> Proof:
     """Examine the complete file at ``path``. Raises WriteError, with the place, when it is not what was planned."""
-    with (
-        read_back(),
-        formats.opened(path) as (source, container),
-        alongside(lambda: weights_only_refusal(source, container), len(plan.expected.tensors)) as refusal,
-    ):
+    with read_back(), formats.opened(path) as (source, container):
+        refusal = weights_only_refusal(source, container)
         written = formats.read(source, container)
-    return proven(written, container, refusal(), plan)
+    return proven(written, container, refusal, plan)
 
 
 def proven(written: Checkpoint, container: Container, refusal: str, plan: Plan) -> Proof:
     """Compare what was read back with the plan. Raises WriteError, with the place, when it is not what was planned."""
-    recipe = plan.recipe
-    assert recipe is not None
-
-    def followed() -> tuple[int, int, int, int, int, int]:
-        require_same(plan.expected, written)
-        proof = trace(plan.wanted, written, recipe)
-        return proof.storages, proof.identical, proof.shrunk, proof.remade, proof.inflated, proof.computed
-
-    with alongside(followed, len(written.tensors)) as counts:
-        told = judged(Proof(0, 0), written, container, refusal, plan)
-    storages, identical, shrunk, remade, inflated, computed = counts()
-    proof = Proof(storages, identical, shrunk, remade, inflated, computed=computed)
-    return replace(proof, elided=told.elided, findings=told.findings, next=told.next)
+    assert plan.recipe is not None
+    require_same(plan.expected, written)
+    proof = trace(plan.wanted, written, plan.recipe)
+    return judged(proof, written, container, refusal, plan)
 
 
 def judged(proof: Proof, written: Checkpoint, container: Container, refusal: str, plan: Plan) -> Proof:

@@ -14,12 +14,12 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any
 
 from ckptdoctor.checkpoint import KeyPath
-from ckptdoctor.edits import Fix
 from ckptdoctor.findings import Finding, Location, Severity
 from ckptdoctor.noun import field, noun
 from ckptdoctor.rules.examples import Example
 
 if TYPE_CHECKING:
+    from ckptdoctor.edits import Fix
     from ckptdoctor.rules.incompatible_keys import Judge
     from ckptdoctor.rules.messages import Message
 

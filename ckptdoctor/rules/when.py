@@ -25,7 +25,7 @@ from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.facts import names
 from ckptdoctor.facts.names import ends_of_names, keys_of, mentions
-from ckptdoctor.facts.siblings import folder_of
+from ckptdoctor.facts.siblings import folder_of, suffix_of_unfinished, unfinished_beside
 
 Subject = Union[Container, Checkpoint]
 Condition = Callable[[Subject], bool]
@@ -39,6 +39,7 @@ _USUAL = ("torch zip", "torch legacy", "safetensors")  # formats that torch and 
 _BLOCK = 512  # bytes of st_blocks, whatever the file system
 _DEFAULT_PROTOCOL = 2  # of pickles, in torch.save
 _SAYS_NOTHING: tuple[dict[str, str] | None, ...] = (None, {}, {"format": "pt"})  # of texts that people wrote
+_ENTRY, _SHORT = 32, 100_000  # characters of an entry of ``_metadata`` besides its name, and of all of a short one
 _FLOATS = frozenset({"float32", "float16", "bfloat16", "float64"})
 _COMMON = _FLOATS | {"int64", "int32", "int16", "int8", "uint8", "bool"}
 
@@ -46,11 +47,6 @@ _COMMON = _FLOATS | {"int64", "int32", "int16", "int8", "uint8", "bool"}
 def any_of(*conditions: Condition) -> Condition:
     """Return the condition that one of these holds."""
     return lambda subject: any(condition(subject) for condition in conditions)
-
-
-def always(subject: Subject) -> bool:
-    """Return true: it is asked of every file."""
-    return True
 
 
 def noticed(subject: Subject) -> bool:
@@ -94,6 +90,13 @@ def file_named(name: str) -> Condition:
     return _of_container(lambda container: os.path.basename(container.path) == name)
 
 
+@_of_container
+def unfinished(container: Container) -> bool:
+    """Return whether the file is called as one that is being written, or one that is called so is next to it."""
+    folder = folder_of(container.path)
+    return bool(suffix_of_unfinished(folder.name) or unfinished_beside(folder))
+
+
 # ---- of the contents
 
 
@@ -104,6 +107,12 @@ def _of_contents(holds: Callable[[Checkpoint], bool]) -> Condition:
 def format_is(name: str) -> Condition:
     """Return the condition that the reader gives the contents this format."""
     return _of_contents(lambda checkpoint: checkpoint.format == name)
+
+
+@_of_contents
+def unnamed_framework(checkpoint: Checkpoint) -> bool:
+    """Return whether it is a safetensors file whose metadata does not say for which framework."""
+    return checkpoint.format == "safetensors" and "format" not in (checkpoint.metadata or ())
 
 
 def path_ends(*endings: str) -> Condition:
@@ -124,6 +133,9 @@ def file_beside(*names: str) -> Condition:
 @cached_by_identity
 def _names_beside(checkpoint: Checkpoint) -> frozenset[str]:
     return folder_of(checkpoint.path).names
+
+
+weights_of_torch_beside = file_beside("pytorch_model.bin", "diffusion_pytorch_model.bin", "adapter_model.bin")
 
 
 @_of_contents
@@ -182,8 +194,9 @@ def more_than_weights(checkpoint: Checkpoint) -> bool:
 
 @_of_contents
 def more_than_tensors(checkpoint: Checkpoint) -> bool:
-    """Return whether there is a value that is not a tensor; the attributes of a dict count."""
-    return not is_flat(checkpoint) or getattr(checkpoint.tree, "attributes", None) is not None
+    """Return whether there is a value that is not a tensor; ``_metadata`` counts if long, or not only versions."""
+    length = _length_of_versions(checkpoint) if is_flat(checkpoint) else None
+    return length is None or length > _SHORT
 
 
 @_of_contents
@@ -210,9 +223,14 @@ def no_model(checkpoint: Checkpoint) -> bool:
 
 
 @_of_contents
-def module_versions(checkpoint: Checkpoint) -> bool:
-    """Return whether a dict has ``_metadata``."""
-    return any(each.metadata is not None for each in checkpoint.state_dicts)
+def other_modules(checkpoint: Checkpoint) -> bool:
+    """Return whether a dict has ``_metadata`` in which the module of its first key is not named."""
+    return any(each.metadata is not None and not _names_first_module(each) for each in checkpoint.state_dicts)
+
+
+def _names_first_module(state_dict: StateDict) -> bool:
+    first = next((key.rpartition(".")[0] for key in state_dict.keys if "." in key), "")
+    return state_dict.metadata is not None and any(name == first for name, _ in state_dict.metadata.entries)
 
 
 @_of_contents
@@ -366,16 +384,26 @@ def is_flat(checkpoint: Checkpoint) -> bool:
 
 
 def has_only_versions(checkpoint: Checkpoint) -> bool:
-    """Return whether the attributes of the dict at the top are numbers alone, as ``_metadata`` is; true for none."""
+    """Return whether the attributes of the dict at the top are numbers under texts, as ``_metadata`` is; or none."""
+    return _length_of_versions(checkpoint) is not None
+
+
+@cached_by_identity
+def _length_of_versions(checkpoint: Checkpoint) -> int | None:
+    """Return about how many characters the attributes take if they are numbers under texts, and None otherwise."""
     attributes = checkpoint.tree.attributes if isinstance(checkpoint.tree, Mapping) else None
     stack = [attributes] if attributes is not None else []
+    length = 0
     while stack:
-        for _, child in stack.pop().entries:
+        for name, child in stack.pop().entries:
+            if not isinstance(name, str):
+                return None
             if isinstance(child, Mapping) and child.attributes is None:
                 stack.append(child)
             elif type(child) not in _NUMBERS:
-                return False
-    return True
+                return None
+            length += len(name) + _ENTRY
+    return length
 
 
 def mention(checkpoint: Checkpoint, words: Iterable[str]) -> bool:

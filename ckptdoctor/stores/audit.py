@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from time import monotonic, perf_counter, time
 
 from ckptdoctor.checkpoint import process
@@ -104,18 +104,18 @@ def audit(request: AuditRequest, engine: Engine | None = None) -> Audited:
     written, UsageError for a bad engine.
     """
     started = perf_counter()
-    manifests = [Manifest(each) for each in request.stores] if request.from_inventory else []
-    places: dict[str, Callable[[str], list[Entry]] | None] = {each.store: each.entries for each in manifests}
-    places |= {} if manifests else dict.fromkeys(map(absolute, request.stores))
-    stores = tuple(places)
-    _require_apart(stores)
-    with (
-        writing_into(request.output),
-        closing(Writer(request.output)) as writer,
-        closing(engine or engine_named(request.engine, request.jobs)) as used,
-        closing(Waiting(os.path.dirname(os.path.abspath(request.output)))) as waiting,
-    ):
-        work = _Audit(writer, used, request, waiting)
+    with ExitStack() as opened:
+        listed_in = request.stores if request.from_inventory else ()
+        manifests = [opened.enter_context(closing(Manifest(each))) for each in listed_in]
+        places: dict[str, Callable[[str], list[Entry]] | None] = {each.store: each.entries for each in manifests}
+        places |= {} if manifests else dict.fromkeys(map(absolute, request.stores))
+        stores = tuple(places)
+        _require_apart(stores)
+        opened.enter_context(writing_into(request.output))
+        writer = opened.enter_context(closing(Writer(request.output)))
+        used = opened.enter_context(closing(engine or engine_named(request.engine, request.jobs)))
+        listing = Waiting(os.path.dirname(os.path.abspath(request.output)))
+        work = _Audit(writer, used, request, opened.enter_context(closing(listing)))
         number, of = request.shard
         said = f"{number}/{of}" if of > 1 else ""
         key = writer.begin(stores, shard=said, engine=request.engine, deep=request.deep)

@@ -15,7 +15,6 @@ import sqlite3
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import datetime
 from itertools import islice
 from typing import Any
 from urllib.parse import unquote_plus
@@ -25,6 +24,7 @@ from ckptdoctor.checkpoint.source import AsFile
 from ckptdoctor.errors import UnreadableError
 from ckptdoctor.remote import open_remote
 from ckptdoctor.remote.addresses import is_address
+from ckptdoctor.remote.listed import seconds_of
 from ckptdoctor.runs.listing import Entry, below, read_small
 
 _SCHEME = "s3://"
@@ -44,8 +44,6 @@ class Manifest:
     def __init__(self, path: str) -> None:
         said = _manifest(path)
         self.store = f"{_SCHEME}{str(said['sourceBucket']).removeprefix('arn:aws:s3:::')}"
-        self._tables = sqlite3.connect("")  # a file without a name, which grows where memory is not enough
-        self._tables.executescript(_SCHEMA)
         columns = [each.strip() for each in str(said.get("fileSchema", "")).split(",")]
         lacks = [each for each in _NEEDED if each not in columns]
         if str(said.get("fileFormat", "")).upper() != "CSV" or lacks:
@@ -53,11 +51,17 @@ class Manifest:
                 f"{path}: only CSV inventories with Key and Size can be read. Set the store to write CSV, or name the "
                 "bucket itself."
             )
-        for file in said["files"]:
-            if not isinstance(file, dict) or not isinstance(file.get("key"), str):
-                raise UnreadableError(f"{path} does not name its files by their keys.")
-            self._read(_place(path, said, file["key"]), columns)
-        self._tables.execute("CREATE INDEX of_folder ON object (folder)")
+        if not all(isinstance(file, dict) and isinstance(file.get("key"), str) for file in said["files"]):
+            raise UnreadableError(f"{path} does not name its files by their keys.")
+        self._tables = sqlite3.connect("")  # a file without a name, which grows where memory is not enough
+        try:
+            self._tables.executescript(_SCHEMA)
+            for file in said["files"]:
+                self._read(_place(path, said, file["key"]), columns)
+            self._tables.execute("CREATE INDEX of_folder ON object (folder)")
+        except BaseException:
+            self.close()
+            raise
 
     def _read(self, path: str, columns: list[str]) -> None:
         with closing(open_remote(path) if is_address(path) else FileSource(path)) as source:
@@ -128,11 +132,5 @@ def _objects(lines: Iterator[list[str]], columns: list[str], folders: set[str]) 
         while above and above not in folders:
             folders.add(above)
             above = above.rpartition("/")[0]
-        yield folder, name, int(row["Size"]), _seconds(row.get("LastModifiedDate", "")), row.get("ETag", "").strip('"')
-
-
-def _seconds(said: str) -> float:
-    try:
-        return datetime.fromisoformat(said.replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return 0.0
+        modified = seconds_of(row.get("LastModifiedDate", "")) or 0.0
+        yield folder, name, int(row["Size"]), modified, row.get("ETag", "").strip('"')

@@ -264,7 +264,7 @@ class BrowserApp(KeyQueue[int], inherit_bindings=False):
         folder, name = os.path.split(path.rstrip(os.sep))
         title = f"compare {escape(name)} with"
         opens = partial(CompareScreen, path, settings=settings)
-        self.push_screen(PickerScreen(folder or ".", opens, title, above=True))
+        self.push_screen(PickerScreen(folder or ".", opens, title, other_than=path))
 
     def on_mount(self) -> None:
         """Open the file."""

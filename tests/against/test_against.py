@@ -353,6 +353,25 @@ def test_the_json_has_every_tensor_with_its_places(source, tmp_path):
     assert 0 < place["mean_error"] < place["largest_error"] < 1e-3
 
 
+def test_another_shape_is_told_although_every_element_is_there(tmp_path):
+    """A row that became a column has the same bytes, and a model does not load it: both are said."""
+    tensors = {"conv.weight": torch.randn(6, 4, 1, 1), "row.weight": torch.randn(1, 5), "bias": torch.randn(3)}
+    save_file(tensors, tmp_path / "before.safetensors")
+    changed = {"conv.weight": tensors["conv.weight"].reshape(6, 4), "row.weight": tensors["row.weight"].reshape(5, 1)}
+    save_file(tensors | changed, tmp_path / "after.safetensors")
+    report = ckptdoctor.verify(tmp_path / "after.safetensors", against=tmp_path / "before.safetensors")
+    assert report.accounted
+    shapes = {each.name: each.places[0].reshaped for each in report.fates}
+    assert shapes == {"conv.weight": (6, 4), "row.weight": (5, 1), "bias": None}
+    line = ["verify", "after.safetensors", "--against", "before.safetensors"]
+    told = run_here(*line, cwd=tmp_path).stdout.decode()
+    assert "  same       2 tensors   in another shape; conv.weight and row.weight\n" in told
+    assert "  same       1 tensor\n" in told
+    entries = json.loads(run_here(*line, "--format", "json", cwd=tmp_path).stdout)["tensors"]
+    places = {each["name"]: each["places"] for each in entries}
+    assert (places["conv.weight"][0]["reshaped"], places["bias"][0]["reshaped"]) == ([6, 4], None)
+
+
 def test_what_makes_no_sense_is_refused(source, tmp_path):
     """A seal next to a source, options without one, and patterns that match nothing."""
     assert run_here("verify", source, "--all", cwd=tmp_path).returncode == 2

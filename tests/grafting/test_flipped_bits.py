@@ -53,6 +53,22 @@ def test_what_the_other_copy_does_not_have_is_flipped_back(whole, other):
     assert whole.with_name("out.pt").read_bytes() == whole.read_bytes()
 
 
+def test_headers_that_stay_damaged_are_said_with_what_recovers_the_rest(whole):
+    """The bit is flipped back, the header stays as it is; the command printed as the next one then saves everything."""
+    data = bytearray(damaged(whole, ("small", 8002)).read_bytes())
+    header = data.index(b"PK\x03\x04", places(whole)["1"][0] - 200)
+    data[header : header + 4] = bytes(4)
+    whole.with_name("bad.pt").write_bytes(data)
+    done = run_here("graft", "bad.pt", cwd=whole.parent)
+    assert done.returncode == 1
+    told = done.stdout.decode()
+    assert "note · stays damaged: the record whole/data/1 " in told.replace("\n  ", " ")
+    command = told.partition("next · ckptdoctor ")[2].split()
+    assert command[0] == "salvage" and run_here(*command, cwd=whole.parent).returncode == 0
+    saved = torch.load(whole.with_name(command[1]).with_suffix(".salvaged.pt"))
+    assert all(torch.equal(saved[key], tensor) for key, tensor in WEIGHTS.items())
+
+
 def test_each_tensor_is_healed_by_what_can_heal_it(whole):
     """Two bits of one are healed by the other copy, one bit of another without it."""
     save_file({key: tensor for key, tensor in WEIGHTS.items() if key != "other"}, whole.with_name("copy.safetensors"))

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from fsspec.exceptions import FSTimeoutError
 from safetensors.torch import save_file
 
 import ckptdoctor
@@ -188,7 +189,7 @@ def _opened(monkeypatch, *answers):
 
 def test_broken_connections_are_tried_again(monkeypatch):
     """A few times; then the reason is told."""
-    file = _opened(monkeypatch, ConnectionResetError(), {"size": 10}, TimeoutError(), b"abc")
+    file = _opened(monkeypatch, ConnectionResetError(), {"size": 10}, TimeoutError(), FSTimeoutError(), b"abc")
     assert file.size == 10 and file.fetch(0, 3) == b"abc"
     with pytest.raises(UnreadableError, match="cannot be read: gone"):
         _opened(monkeypatch, *[ConnectionResetError("gone")] * 3)

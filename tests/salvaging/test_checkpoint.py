@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+import zipfile
+from itertools import pairwise
 
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
+from torch.utils.serialization import config
 
 from ckptdoctor.checkpoint import FolderSource
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, RefusedError, UsageError
@@ -118,6 +121,69 @@ def test_damaged_in_the_middle_nothing_recovered_differs(tmp_path, data):
     found = torch.load(tmp_path / "b.pt")
     assert all(torch.equal(value, WEIGHTS[key]) for key, value in found.items())
     assert len(found) == report.recovered >= 9
+
+
+def headers(path):
+    """Where the bytes between the data of one record and of the next begin and end, behind the first record."""
+    with zipfile.ZipFile(path) as archive:
+        records = sorted(archive.infolist(), key=lambda record: record.header_offset)
+    data = path.read_bytes()
+    for record, following in pairwise(records):
+        names = [int.from_bytes(data[record.header_offset + at :][:2], "little") for at in (26, 28)]
+        yield record.header_offset + 30 + sum(names) + record.file_size, following.header_offset + 30
+
+
+@pytest.mark.parametrize("value", [0, 0xFF, 0x50], ids=["zeros", "ones", "P"])
+@pytest.mark.parametrize("alignment", [64, 4096])
+def test_headers_between_tensors_cost_none_of_them(alignment, value, tmp_path):
+    """The list of records has the place and the checksum of each: one header is lost, every other one, or all."""
+    path = tmp_path / "a.pt"
+    with config.patch("save.storage_alignment", alignment):
+        torch.save(WEIGHTS, path)
+    places = list(headers(path))
+    for which in (places[:1], places[::2], places, [(0, 30)], [(0, 30), *places]):
+        data = bytearray(path.read_bytes())
+        for start, end in which:
+            data[start:end] = bytes([value]) * (end - start)
+        broken = tmp_path / "broken.pt"
+        broken.write_bytes(data)
+        report = salvage(str(broken), str(tmp_path / "b.pt"), force=True)
+        found = torch.load(tmp_path / "b.pt")
+        assert report.recovered == report.verified == len(WEIGHTS) and list(found) == list(WEIGHTS)
+        assert all(torch.equal(tensor, WEIGHTS[key]) for key, tensor in found.items())
+
+
+def test_a_list_that_names_another_tensor_is_not_believed(tmp_path):
+    """Where a header is lost, the list alone says what a record is called: a name that is there twice is in doubt."""
+    path = tmp_path / "a.pt"
+    torch.save(WEIGHTS, path)
+    data = bytearray(path.read_bytes())
+    start, end = list(headers(path))[6]  # before one of the storages
+    name = data[end : data.index(b"FB", end)]
+    assert name.startswith(b"a/data/")
+    data[start:end] = bytes(end - start)
+    at = data.rindex(name)
+    other = b"3" if name[-1:] != b"3" else b"4"
+    data[at + len(name) - 1 : at + len(name)] = other
+    path.write_bytes(data)
+    report = salvage(str(path), str(tmp_path / "b.pt"))
+    found = torch.load(tmp_path / "b.pt")
+    assert all(torch.equal(tensor, WEIGHTS[key]) for key, tensor in found.items())
+    assert report.lost and len(found) == len(WEIGHTS) - len(report.lost)
+
+
+def test_check_names_the_command_that_recovers_it(tmp_path):
+    """The command, as it is printed, saves every tensor."""
+    path = tmp_path / "a.pt"
+    torch.save(WEIGHTS, path)
+    data = bytearray(path.read_bytes())
+    start, end = list(headers(path))[5]
+    data[start:end] = bytes(end - start)
+    path.write_bytes(data)
+    told = run_here("check", "a.pt", cwd=tmp_path).stdout.decode()
+    command = told.partition("whose checksum is right: ckptdoctor ")[2].splitlines()[0].split()
+    assert run_here(*command, cwd=tmp_path).returncode == 0
+    assert len(torch.load(tmp_path / "a.salvaged.pt")) == len(WEIGHTS)
 
 
 def test_optimizer_states_and_lists_keep_their_meaning(tmp_path):

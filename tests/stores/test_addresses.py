@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from contextlib import closing
 from datetime import datetime, timezone
 
 import fsspec
@@ -145,11 +146,11 @@ def test_an_inventory_is_never_whole_in_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(
         FileSource, "read", lambda self, at, length: (lengths.append(length), read(self, at, length))[1]
     )
-    manifest = Manifest(str(tmp_path / "manifest.json"))
-    monkeypatch.undo()
-    assert sum(lengths) == len(packed) > 3 << 20 and max(lengths) <= 1 << 20
-    folders = [each for each in manifest.entries("s3://b/x") if each.folder]
-    assert len(folders) == 256 and sum(len(manifest.entries(each.path)) for each in folders) == len(names)
+    with closing(Manifest(str(tmp_path / "manifest.json"))) as manifest:
+        monkeypatch.undo()
+        assert sum(lengths) == len(packed) > 3 << 20 and max(lengths) <= 1 << 20
+        folders = [each for each in manifest.entries("s3://b/x") if each.folder]
+        assert len(folders) == 256 and sum(len(manifest.entries(each.path)) for each in folders) == len(names)
     manifest.close()
 
 

@@ -102,7 +102,7 @@ def test_folders_are_listed_several_at_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr(SimulatedStore, "ls", ls)
     units = list(Walk("simulated://7-9-16").units())
-    assert len(most) == 3 + 9 + 3 * 16 and max(most) > 4
+    assert len(most) == 2 + 9 + 3 * 16 and max(most) > 4
     assert {each.candidate.path: each.signature for each in units} == {
         each["path"]: each["signature"] for each in rows(tmp_path / "a.db", "SELECT path, signature FROM checkpoint")
     }

@@ -16,6 +16,7 @@ import torch
 from ckptdoctor.cli.main import run
 from ckptdoctor.errors import UsageError
 from ckptdoctor.target import hub_cache
+from tests.commands import PATIENCE
 from tests.libraries import huggingface_hub, real, transformers
 from tests.target.asked import of_checkpoint, of_config, of_model
 
@@ -138,7 +139,8 @@ def test_the_printed_command_brings_what_is_asked_for(cache):
     words = shlex.split(caught.value.message.rpartition(": ")[2])
     assert words == ["hf", "download", "org/net", "--revision", "v1.0"]
     line = [sys.executable, "-c", "from huggingface_hub.cli.hf import main; main()", *words[1:]]
-    done = subprocess.run(line, capture_output=True, timeout=60, env={**os.environ, "HF_HUB_OFFLINE": "1"}, check=False)
+    offline = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(line, capture_output=True, timeout=PATIENCE, env=offline, check=False)
     assert b"No such option" not in done.stderr + done.stdout
     assert b"offline" in (done.stderr + done.stdout).lower()
 

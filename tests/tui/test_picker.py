@@ -142,3 +142,15 @@ def test_two_clicks_on_a_checkpoint_open_it(several):
             return where(app), len(app.screen.query(FindingsView))
 
     assert asyncio.run(run()) == ((BrowserScreen, "epoch2.pt"), 1)
+
+
+def test_a_file_is_not_compared_with_itself(several):
+    """It is not among the files to choose from, and alone in a folder there is nothing to choose."""
+    shown = browse("epoch2.pt", "D")
+    assert "epoch10.pt" in shown and "compare epoch2.pt with" in shown and "2 checkpoints" in shown
+    os.mkdir("one")
+    shutil.copy("epoch2.pt", "one/only.pt")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ckptdoctor.tui.screens.picker.opened_before", lambda folder: [])
+        said = browse("one/only.pt", "D", look=lambda app: [each.message for each in app._notifications])
+    assert said == ["one has no other checkpoint to compare with."]

@@ -8,7 +8,7 @@ from itertools import accumulate, groupby
 
 from ckptdoctor.checkpoint import show_path
 from ckptdoctor.checkpoint.natural import naturally
-from ckptdoctor.rendering.fates import LOST, PARTIAL, SAVED, Fate, byte_map, intact
+from ckptdoctor.rendering.fates import LOST, PARTIAL, SAVED, Fate, byte_map, in_natural_order, intact
 from ckptdoctor.rendering.html.examined import DamagedFile, Examined
 from ckptdoctor.rendering.html.markup import command, coordinate, element, lines, name, section, text
 from ckptdoctor.rendering.numbers import plural, shape
@@ -33,7 +33,9 @@ def _file(found: DamagedFile, alone: bool) -> str:
     title = "" if alone else f'<h3 class="key">{name(found.path, 240)}</h3>'
     if found.why:
         return lines([title, f'<p class="message">Nothing can be recovered: {name(found.why, 600)}</p>'])
-    listed = [_list(told, [each for each in found.fates if each.kind == kind]) for kind, told in _TITLES]
+    listed = [
+        _list(told, in_natural_order([each for each in found.fates if each.kind == kind])) for kind, told in _TITLES
+    ]
     salvage = command(with_path("ckptdoctor salvage FILE", found.path))
     message = f'<p class="message">{name(intact(found.fates), 1200)}</p>'
     return lines([title, message, _map(found.fates), salvage, *listed])

@@ -30,7 +30,7 @@ from ckptdoctor.facts.siblings import Sibling, folder_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.when import path_ends
+from ckptdoctor.rules.when import weights_of_torch_beside
 
 # names that one library takes for the same weights, in the order in which it prefers them
 _TWINS = (
@@ -58,7 +58,7 @@ HEALTHY = (
 )
 
 
-@rule("C115", "mixed-duplicate-weights", Severity.INFO, when=path_ends("model.safetensors", "model.bin"))
+@rule("C115", "mixed-duplicate-weights", Severity.INFO, when=weights_of_torch_beside)
 def mixed_duplicate_weights(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Report a second file that loaders take for the same weights."""
     folder = folder_of(checkpoint.path)

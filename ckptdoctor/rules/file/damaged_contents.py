@@ -16,8 +16,10 @@ Detection
     The reader follows every header and every opcode, and checks each length before it relies on it.
 
 Repair
-    None: use another copy of the file. The byte offset in the report shows where the damage begins. If a shard was cut
-    off, ``ckptdoctor salvage FOLDER`` recovers the tensors before the cut and everything in the other shards.
+    None without loss: use another copy of the file. The byte offset in the report shows where the damage begins. If
+    headers between the tensors of a ``.pt`` file are damaged, ``ckptdoctor salvage FILE`` recovers every tensor whose
+    checksum is right. If a shard was cut off, ``ckptdoctor salvage FOLDER`` recovers the tensors before the cut and
+    everything in the other shards.
 """
 
 from __future__ import annotations
@@ -25,10 +27,10 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator
 
-from ckptdoctor.checkpoint import Aside, Checkpoint, KeyPath, Lying, NoteKind, Storage
+from ckptdoctor.checkpoint import Aside, Checkpoint, Container, KeyPath, Lying, Note, NoteKind, Storage
 from ckptdoctor.checkpoint.sharing import leaves
 from ckptdoctor.facts.globals import dangerous, is_allowed, modern
-from ckptdoctor.facts.reader_notes import salvage_advice
+from ckptdoctor.facts.reader_notes import is_salvaged_whole, salvage_advice
 from ckptdoctor.findings import Severity
 from ckptdoctor.noun import replace
 from ckptdoctor.rules.examples import Example, T
@@ -87,10 +89,19 @@ def damaged_contents(subject: Noted) -> Iterator[Problem]:
         [replace(note, message=f"{note.message.rstrip('.')}{before}") for note in notes_of(subject, *kinds)],
         otherwise="the contents are damaged",
         cause="Bytes were lost or changed, or the file was edited by a program that does not know the format.",
-        advice=_HOSTILE if hostile else "Use another copy of the file, or the checkpoint saved before it.",
+        advice=_HOSTILE if hostile else lambda note: _advice(subject, note),
     )
     if isinstance(subject, Checkpoint) and in_folder:
         yield from _cut_off(subject)
+
+
+def _advice(subject: Noted, note: Note) -> str:
+    """Return what to do: of an archive whose list can be read, tensors between damaged headers can be recovered."""
+    listed = isinstance(subject, Container) and subject.readable and subject.format == "torch zip"
+    shards = isinstance(subject, Checkpoint) and is_salvaged_whole(subject)
+    if note.kind is NoteKind.ZIP_DAMAGED and (listed or shards):
+        return "Use another copy of the file, or recover every tensor whose checksum is right: ckptdoctor salvage FILE"
+    return "Use another copy of the file, or the checkpoint saved before it."
 
 
 def _cut_off(checkpoint: Checkpoint) -> Iterator[Problem]:

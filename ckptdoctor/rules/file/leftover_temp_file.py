@@ -25,12 +25,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container
-from ckptdoctor.facts.siblings import Folder, Sibling, folder_of
+from ckptdoctor.facts.siblings import CONTROL, Folder, Sibling, folder_of, suffix_of_unfinished, unfinished_beside
 from ckptdoctor.findings import Severity
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.when import always
+from ckptdoctor.rules.when import unfinished
 
 _MODEL = {"w": T((3,))}
 SICK = (
@@ -44,11 +44,11 @@ HEALTHY = (
 )
 
 
-@rule("F013", "leftover-temp-file", Severity.INFO, when=always)
+@rule("F013", "leftover-temp-file", Severity.INFO, when=unfinished)
 def leftover_temp_file(container: Container) -> Iterator[Problem]:
     """Report names that unfinished files have."""
     folder = folder_of(container.path)
-    suffix = _own_suffix(folder.name)
+    suffix = suffix_of_unfinished(folder.name)
     if suffix:
         yield Problem(
             message=f'the name ends in "{suffix}", like that of an unfinished file',
@@ -82,14 +82,6 @@ def _beside(leftover: _Leftover) -> Problem:
 
 # What downloads and saves that were not finished leave behind: names with a suffix of their own
 
-# suffixes that programs give to a file until it is whole (browsers, huggingface_hub, wget, curl, rsync, editors)
-_SUFFIXES = (
-    *(".incomplete", ".part", ".partial", ".crdownload", ".download", ".opdownload", ".filepart", ".unconfirmed"),
-    *(".tmp", ".temp", "~"),
-)
-# aria2 keeps this beside a file that has its full length but not all its bytes; DownThemAll writes .dtapart
-_CONTROL = (".aria2", ".st")
-
 
 @noun
 class _Leftover:
@@ -100,21 +92,14 @@ class _Leftover:
     newer: bool
 
 
-def _own_suffix(name: str) -> str:
-    """Return the suffix by which the file itself is one that was not finished, or "" where it is none."""
-    lower = name.lower()
-    return next((suffix for suffix in _SUFFIXES if lower.endswith(suffix) and len(name) > len(suffix)), "")
-
-
 def _leftovers(folder: Folder) -> list[_Leftover]:
     """Return the unfinished files next to the checkpoint, under its name and such a suffix."""
     own = folder.own
     if own is None:
         return []
     found = []
-    for suffix in (*_CONTROL, *_SUFFIXES):
-        for name in (f"{own.name}{suffix}", f".{own.name}{suffix}"):
-            file = folder.file(name)
-            if file is not None:
-                found.append(_Leftover(file, suffix in _CONTROL, file.mtime_ns > own.mtime_ns))
+    for name, suffix in unfinished_beside(folder):
+        file = folder.file(name)
+        if file is not None:
+            found.append(_Leftover(file, suffix in CONTROL, file.mtime_ns > own.mtime_ns))
     return found

@@ -29,7 +29,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import SAFE, Message, Way
-from ckptdoctor.rules.when import format_is
+from ckptdoctor.rules.when import unnamed_framework
 
 _MODEL = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
 MESSAGES = (
@@ -53,7 +53,7 @@ SICK = (
 HEALTHY = (Example("a file for torch", _MODEL, "safetensors", ".safetensors", metadata={"format": "pt"}),)
 
 
-@rule("M971", "missing-format-metadata", Severity.WARNING, when=format_is("safetensors"))
+@rule("M971", "missing-format-metadata", Severity.WARNING, when=unnamed_framework)
 def missing_format_metadata(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Report metadata without ``format``."""
     if checkpoint.format != "safetensors" or "format" in (checkpoint.metadata or {}):

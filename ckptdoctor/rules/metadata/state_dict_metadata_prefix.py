@@ -29,7 +29,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.when import module_versions
+from ckptdoctor.rules.when import other_modules
 
 _BARE = {"": {"version": 1}, "fc": {"version": 1}, "bn": {"version": 2}}
 _WRAPPED = {"": {"version": 1}, "module": {"version": 1}, "module.fc": {"version": 1}, "module.bn": {"version": 2}}
@@ -50,7 +50,7 @@ HEALTHY = (
 )
 
 
-@rule("M973", "state-dict-metadata-prefix", Severity.INFO, when=module_versions)
+@rule("M973", "state-dict-metadata-prefix", Severity.INFO, when=other_modules)
 def state_dict_metadata_prefix(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Report ``_metadata`` under the names from before a renaming."""
     for state_dict in checkpoint.state_dicts:

@@ -20,6 +20,7 @@ from ckptdoctor.wording import and_more
 _NAMED = 4  # tied tensors, dtypes or devices that are named before the rest is counted
 
 _LISTED = 60  # values of a level that are listed
+_MIXED = 12  # values of a level, tensors among them, that are listed
 _COUNTED = 10_000  # of them that are counted
 _FIRST = 4  # elements of an array of NumPy that are shown
 _INLINE = 4  # values of one in it that stand in its line
@@ -137,10 +138,19 @@ def _branch(opened: OpenedCheckpoint, branch: TreeBranch) -> Iterator[Fact]:
         kinds = opened.lines.tree.kinds(branch)
         yield "dtypes", _few([dtype for dtype, _ in kinds])
         yield "devices", _few([device for _, device in kinds])
+        if not branch.is_module and _is_mixed(branch.node):
+            yield "", ""
+            yield from _contents(branch.node, "")
     elif not branch.is_module:
         if value(branch.node) != branch.kind:
             yield "", value(branch.node)
         yield from _contents(branch.node, "")
+
+
+def _is_mixed(node: Node) -> bool:
+    """Return whether a level holds other values next to its tensors, few enough to be listed: states of generators."""
+    below = list(islice(children(node), _MIXED + 1))
+    return len(below) <= _MIXED and not all(isinstance(child, Tensor) for _, child in below)
 
 
 def _contents(node: Node, indent: str) -> Iterator[Fact]:

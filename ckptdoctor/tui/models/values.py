@@ -76,6 +76,12 @@ def fewer(counts: Sequence[int], columns: int) -> list[int]:
     return [sum(counts[at : at + step]) for at in range(0, len(counts), step)]
 
 
+def filling(counts: Sequence[int], columns: int) -> list[int]:
+    """Return the counts, those of neighbours added up where there are too many, in exactly so many ``columns``."""
+    drawn = fewer(counts, columns)
+    return [drawn[at * len(drawn) // columns] for at in range(columns)] if drawn else []
+
+
 def bars(counts: Sequence[float], height: int, logarithmic: bool = False) -> list[str]:
     """Return lines of blocks, from the top; whatever occurs at all has a mark."""
     sizes = [log(1 + count) if logarithmic else float(count) for count in counts]

@@ -82,7 +82,7 @@ class BrowserScreen(PlacesScreen):
         self.query_one(TreeView).narrow(rows)
         self.query_one(ListView).narrow(rows)
         if rows is not None and not len(rows):
-            self.query_one(Detail).clear()
+            self.query_one(Detail).explain_filters()
             for view in (self.query_one(TreeView), self.query_one(ListView)):
                 said = f" Did you mean {escape(better)}?" if better else ""
                 view.say_nothing(f"No tensor matches this filter.{said}")

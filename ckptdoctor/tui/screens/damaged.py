@@ -21,7 +21,7 @@ from ckptdoctor.findings import FileReport, RepairReport, SalvageReport
 from ckptdoctor.remote import addresses
 from ckptdoctor.rendering import full
 from ckptdoctor.rendering.escape import escape
-from ckptdoctor.rendering.fates import LOST, PARTIAL, Fate, byte_map, fates, intact
+from ckptdoctor.rendering.fates import LOST, PARTIAL, Fate, byte_map, fates, in_natural_order, intact
 from ckptdoctor.rendering.numbers import plural, shape, size
 from ckptdoctor.rendering.paint import Paint
 from ckptdoctor.rendering.salvage import next_step, vouched, what_it_means
@@ -61,7 +61,7 @@ class SalvageView(LineView):
 
     def show(self, fates: list[Fate]) -> None:
         """Show these tensors."""
-        self.fates = fates
+        self.fates = in_natural_order(fates)
         self._said = min(_SAID, max([len(each.said) for each in fates], default=0) + 2)
         self.redraw()
 

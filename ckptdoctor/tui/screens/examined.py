@@ -220,14 +220,14 @@ class ExaminedScreen(Screen[None], StillReading):
     def on_finding_selected(self, message: messages.FindingSelected) -> None:
         """Show all that the finding says."""
         advice = with_path(message.finding.advice, self.path)
-        if damaged_file(self.path, message.finding) is not None:
-            advice += " Press s to see what is intact in the file and to save it."
+        is_damaged = damaged_file(self.path, message.finding) is not None
         self.query_one(Detail).show_finding(
             replace(
                 message.finding,
                 advice=advice,
                 commands=tuple([with_path(each, self.path) for each in message.finding.commands]),
-            )
+            ),
+            "Press s to see what is intact in the file and to save it." if is_damaged else "",
         )
 
     def on_order_changed(self, message: messages.OrderChanged) -> None:

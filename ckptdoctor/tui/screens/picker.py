@@ -94,7 +94,10 @@ class NameInput(Input):
 
 
 class PickerScreen(Screen[None], StillReading):
-    """``opens`` gives the screen of what is chosen. ``title`` says what for; ``above``: escape leads back."""
+    """``opens`` gives the screen of what is chosen. ``title`` says what for.
+
+    ``other_than`` is a file that is open already and is compared with the chosen one: escape leads back to it.
+    """
 
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
@@ -105,13 +108,13 @@ class PickerScreen(Screen[None], StillReading):
     ]
 
     def __init__(
-        self, folder: str, opens: Callable[[str], Screen[None]], title: str = "checkpoints", *, above: bool = False
+        self, folder: str, opens: Callable[[str], Screen[None]], title: str = "checkpoints", *, other_than: str = ""
     ) -> None:
         super().__init__()
         self.folder = folder
         self.opens = opens
         self.purpose = title
-        self.above = above
+        self.other_than = other_than
         self.found: list[Choice] = []
         self.recent: list[Choice] = []
 
@@ -132,13 +135,15 @@ class PickerScreen(Screen[None], StillReading):
     def _look(self) -> None:
         """List the folder, then check one file after the other; for a thread."""
         worker = get_current_worker()
-        recent = opened_before(self.folder)
+        recent = self._others(opened_before(self.folder))
         try:
-            found = choices(self.folder)
+            found = self._others(choices(self.folder))
         except UsageError:
             if not recent:
                 raise
             found = []
+        if not found and not recent:
+            raise UsageError(f"{escape(self.folder)} has no other checkpoint to compare with.")
         self.post_message(messages.Computed(self._show, (found, recent)))
         for choice in [*found, *recent]:
             if worker.is_cancelled:
@@ -146,12 +151,17 @@ class PickerScreen(Screen[None], StillReading):
             said = opinion(choice.path)
             self.post_message(messages.Computed(self._learn, (choice.path, said)))
 
+    def _others(self, found: list[Choice]) -> list[Choice]:
+        """Return what can be chosen: not the file that it would be compared with."""
+        same = os.path.realpath(self.other_than) if self.other_than else None
+        return [each for each in found if os.path.realpath(each.path) != same]
+
     def _nothing_there(self, sentence: str) -> None:
         self.post_message(messages.Computed(self._leave, sentence))
 
     def _leave(self, sentence: str) -> None:
         self.filled.set()
-        if self.above:
+        if self.other_than:
             self.app.notify(sentence, severity="error", markup=False)
             self.dismiss()
         else:
@@ -159,7 +169,7 @@ class PickerScreen(Screen[None], StillReading):
 
     def _show(self, listed: tuple[list[Choice], list[Choice]]) -> None:
         found, self.recent = listed
-        if len(found) == 1 and not self.above:
+        if len(found) == 1 and not self.other_than:
             self.filled.set()
             self.app.switch_screen(self.opens(found[0].path))
             return
@@ -181,7 +191,7 @@ class PickerScreen(Screen[None], StillReading):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Whether there is anything to clear, or a screen to go back to."""
-        return action != "back" or self.above or bool(self.query_one(Input).value)
+        return action != "back" or bool(self.other_than) or bool(self.query_one(Input).value)
 
     def _narrow(self) -> None:
         view, typed = self.query_one(PickerView), self.query_one(Input).value
@@ -215,7 +225,7 @@ class PickerScreen(Screen[None], StillReading):
         typed = self.query_one(Input)
         if typed.value:
             typed.value = ""
-        elif self.above:
+        elif self.other_than:
             self.leave()
 
     def command(self) -> str:

@@ -345,7 +345,10 @@ def _beside(comparison: ComparedEntries, line: OtherLine, width: int) -> Pieces:
     sides = ["missing" if isinstance(node, Absent) else value(node) for node in (other.a, other.b)]
     yield "  " + fit_middle(abridged(escape(other.name), _NAME), room - 1) + " ", "plain"
     yield fit(sides[0], room), "dim" if isinstance(other.a, Absent) else "plain"
-    yield " ≠ ", "warning"
+    if isinstance(other.a, Absent):
+        yield " + ", "accent"
+    else:
+        yield (" − ", "error") if isinstance(other.b, Absent) else (" ≠ ", "warning")
     yield fit(sides[1], width - 2 - _SIGN - 2 * room), "dim" if isinstance(other.b, Absent) else "plain"
 
 

@@ -22,6 +22,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from ckptdoctor.checkpoint.progress import Work
+from ckptdoctor.filters.words import RULES, WORDS
 from ckptdoctor.findings import Finding
 from ckptdoctor.look.inspector import Look, Refused, Values
 from ckptdoctor.rendering.contents import place
@@ -89,11 +90,15 @@ class Detail(VerticalScroll):
         yield ValuesPreview(id="values-preview")
         yield PreviewMap(None, 0, id="preview-map")
 
-    def clear(self) -> None:
-        """Say nothing."""
+    def explain_filters(self) -> None:
+        """Say how filters are written, where nothing is left that could be shown."""
         self._shown, self._blocks = None, []
-        self.border_title = Content("")
-        self._say(Text())
+        self.border_title = Content("what a filter asks for")
+        text = Text(f"{RULES}\n\n")
+        room = max([cell_len(word) for word, _ in WORDS]) + 2
+        for word, kept in WORDS:
+            text.append(f"{word:<{room}}", self._style("code")).append(hanging(kept, self._width(), room) + "\n")
+        self._say(text)
 
     def show_item(self, opened: OpenedCheckpoint, item: TreeItem) -> None:
         """Say what the headers say of it, and which findings name it."""
@@ -264,8 +269,8 @@ class Detail(VerticalScroll):
         if self._shown is not None and self._blocks:
             self.show_item(*self._shown)
 
-    def show_finding(self, finding: Finding) -> None:
-        """Say all that a finding says."""
+    def show_finding(self, finding: Finding, more: str = "") -> None:
+        """Say all that a finding says, and ``more`` that can be done here."""
         self._shown, self._blocks = None, []
         self.border_title = Content(f"{finding.code} {finding.name}")
         text = Text()
@@ -284,6 +289,8 @@ class Detail(VerticalScroll):
         if finding.advice:
             text.append(f"\n{escape(finding.advice)}\n")
         text.append("".join([f"  {escape(each)}\n" for each in finding.commands]), self._style("code"))
+        if more:
+            text.append(f"\n{more}\n")
         self._keys(text, finding)
         self._say(text)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from math import inf, isnan, nan
 
 import pytest
@@ -16,6 +17,7 @@ from ckptdoctor.tui.models.values import (
     bars,
     by_size,
     fewer,
+    filling,
     halves,
     kernel_grid,
     limit,
@@ -82,6 +84,15 @@ def test_fewer_keeps_what_there_is(found, columns):
     drawn = fewer(found, columns)
     assert len(drawn) <= columns
     assert len(found) <= columns or sum(drawn) == sum(found)
+
+
+@settings(deadline=None)
+@given(counts, st.integers(1, 120))
+def test_a_picture_is_as_wide_as_its_pane(found, columns):
+    """All columns are used, and every bar that there is room for is among them, in order."""
+    drawn = filling(found, columns)
+    assert len(drawn) == (columns if found else 0)
+    assert [count for count, _ in groupby(drawn)] == [count for count, _ in groupby(fewer(found, columns))]
 
 
 @settings(deadline=None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from contextlib import suppress
 from weakref import WeakKeyDictionary
 
 from ckptdoctor.checkpoint import Aside, Checkpoint, Container, DType, Extent, Note, NoteKind, Source, Storage
@@ -122,7 +121,7 @@ def read(source: Source, container: Container) -> Checkpoint:
     directory = directory_of(source)
     record = pickle_record(directory)
     data, notes = pickle_bytes(source, record)
-    pickle = _taken_ahead(data) or decode_member(data, record)
+    pickle = decode_member(data, record)
     asides = _asides(source, directory, record, pickle, data)
     notes += _stream_notes(pickle, data, record)
     notes += _word_notes(source, directory)
@@ -176,25 +175,6 @@ def decode_member(data: bytes, record: Record) -> Pickle:
         return decode(data)
     except DamagedError as error:
         raise type(error)(f"{name}: {error.message}", offset=error.offset, member=name) from error
-
-
-# what will be read of an output, decoded while there was time: it is only taken for the very same bytes, and once
-_ahead: list[tuple[bytes, Pickle]] = []
-
-
-def decode_ahead(data: bytes) -> None:
-    """Decode a pickle that will be written, and then read back."""
-    _ahead.clear()
-    with suppress(DamagedError):  # whoever reads it back says what is wrong with it
-        _ahead.append((data, decode(data)))
-
-
-def _taken_ahead(data: bytes) -> Pickle | None:
-    for known, pickle in _ahead:
-        if known == data:
-            _ahead.clear()
-            return pickle
-    return None
 
 
 def taken_pickle(source: Source) -> ReadPickle | None:

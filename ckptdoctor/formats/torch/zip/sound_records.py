@@ -1,7 +1,8 @@
 """Makes a directory for a broken archive out of the records that are still there, so that it can be read and copied.
 
-Where the list at the end is whole it is believed; otherwise the archive is walked from record to record, and behind a
-damaged one on from the next that can be found. Checksums come from the descriptors behind the records.
+Where the list at the end and all headers agree it is believed; otherwise the archive is walked from record to record,
+and behind a damaged one on from the next that can be found. Checksums come from the descriptors behind the records. Of
+records whose own header or descriptor is lost, the list has the place and the checksum, which then has to be right.
 """
 
 from __future__ import annotations
@@ -16,18 +17,22 @@ from ckptdoctor.checkpoint import Checkpoint, Container, Note, NoteKind, Source
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.formats.torch.zip import structs
 from ckptdoctor.formats.torch.zip.central_directory import MAX_RECORDS
+from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, MAX_ALIGNMENT, local_header
 from ckptdoctor.formats.torch.zip.local_headers import first_name
 from ckptdoctor.formats.torch.zip.read import directory_of, read, remember
 from ckptdoctor.formats.torch.zip.records import Directory, Record, ascii_lower, raw_name
 from ckptdoctor.formats.torch.zip.truncated import (
     OLDER,
     Walk,
+    alignment,
     declared_sizes,
     later_pickle_is_cut,
     sizes_in,
     step,
 )
 from ckptdoctor.noun import replace
+from ckptdoctor.writing.checksums import Bytes
+from ckptdoctor.writing.recipe import Copy
 
 _PICKLE = "/data.pkl"
 _CHUNK = 1 << 20
@@ -45,7 +50,8 @@ def salvage(source: Source, container: Container) -> Checkpoint:
     Storages of which nothing is left have no extent, those that are cut off a shorter one. Raises DamagedError where
     ``data.pkl``, which says what the storages are, is itself not there or damaged.
     """
-    directory = _listed(source) or _walked(source)
+    listed = _listed(source)
+    directory = listed if listed is not None and listed.repairable else _found(source, listed)
     missing = tuple([(name, word) for name, word in _WORDS if directory.find(name) is None])
     remember(source, replace(directory, salvaged=True, repairable=True, words=missing))
     checkpoint = read(source, container)
@@ -54,12 +60,85 @@ def salvage(source: Source, container: Container) -> Checkpoint:
 
 
 def _listed(source: Source) -> Directory | None:
-    """Return the directory of the archive itself, where it is sound."""
+    """Return the directory of the archive itself, where it can be read."""
     try:
-        directory = directory_of(source)
+        return directory_of(source)
     except CkptDoctorError:  # it is missing or damaged: the records are looked for one by one
         return None
-    return directory if directory.repairable else None
+
+
+def _found(source: Source, listed: Directory | None) -> Directory:
+    """Return the records that the archive itself shows, and those of the list whose checksums are right.
+
+    Raises DamagedError as ``_walked`` does, where the list does not help.
+    """
+    known = {} if listed is None else _placed(source, listed)
+    try:
+        walked = _walked(source)
+    except DamagedError:
+        if listed is None or not known:
+            raise
+        return replace(listed, records=tuple(known.values()), found=known, notes=(), repairable=True)
+    pickle = walked.find("data.pkl")
+    if not known or known[ascii_lower(f"{walked.prefix}/data.pkl")] != pickle:
+        return walked
+    found = dict(walked.found)
+    for name, record in known.items():
+        other = found.get(name)
+        if other is None or (record != other and _is_right(source, record)):
+            found[name] = record
+    return replace(walked, records=tuple(found.values()), found=found)
+
+
+def _placed(source: Source, listed: Directory) -> dict[str, Record]:
+    """Return the records of the list by name, where its pickle is what its checksum says and names these storages.
+
+    A record without a header of its own is where torch would have begun its data.
+    """
+    records = sorted(listed.records, key=lambda record: record.header_offset)
+    if any(record.method != structs.STORED or record.size != record.compressed for record in records):
+        return {}
+    aligned = _alignment(source, records)
+    placed = [record if _has_header(source, record) else _laid_out(record, aligned) for record in records]
+    starts = [*[record.header_offset for record in placed[1:]], source.size]
+    inside = [record for record, following in zip(placed, starts, strict=True) if record.end <= following]
+    pickle = next((each for each in inside if ascii_lower(each.name) == ascii_lower(f"{listed.prefix}{_PICKLE}")), None)
+    if pickle is None or not _is_right(source, pickle):
+        return {}
+    try:
+        sizes = sizes_in(source, pickle)
+    except CkptDoctorError:  # it is not a pickle of torch
+        return {}
+    kept = sound_records([Found(record, True) for record in inside], list(sizes))
+    whole = [each for each in kept if each.size == sizes.get(each.name, each.size) and (each.crc or not each.size)]
+    found = {ascii_lower(each.name): each for each in whole if _is_ours(each, listed.prefix, sizes)}
+    return found if ascii_lower(pickle.name) in found else {}
+
+
+def _has_header(source: Source, record: Record) -> bool:
+    at = record.header_offset
+    return source.read(at, min(4, source.size - at)) == structs.LOCAL_SIGNATURE
+
+
+def _laid_out(record: Record, aligned: int) -> Record:
+    """Return the record with its data where torch begins it."""
+    header = local_header(record.name, record.size, record.header_offset, aligned)
+    return record._replace(data_offset=record.header_offset + len(header))
+
+
+def _alignment(source: Source, records: Sequence[Record]) -> int:
+    """Return the alignment that the archive states; where that record has no header it is where it itself says."""
+    stated = next((each for each in records if each.name.endswith("/.storage_alignment")), None)
+    if stated is None or _has_header(source, stated):
+        return alignment(source, records)
+    others = [1 << power for power in range(MAX_ALIGNMENT.bit_length()) if 1 << power != DEFAULT_ALIGNMENT]
+    return next((each for each in others if alignment(source, [_laid_out(stated, each)]) == each), DEFAULT_ALIGNMENT)
+
+
+def _is_right(source: Source, record: Record) -> bool:
+    """Return whether the bytes of a record are what its checksum says."""
+    with Bytes(source.file) as files:
+        return files.checksum((Copy(record.data_offset, record.size),)) == record.crc
 
 
 def _walked(source: Source) -> Directory:

@@ -7,7 +7,7 @@ in the descriptor behind it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from shlex import quote
 
 from ckptdoctor.checkpoint import Container, DType, Note, NoteKind, Source, Storage
@@ -133,9 +133,9 @@ def _complete(whole: int, every: int) -> str:
     return f"{many} storages {'is' if whole == 1 else 'are'} complete"
 
 
-def _alignment(source: Source, walk: Walk) -> int:
-    """Return the alignment that the archive states, torch's usual one where it does not."""
-    for record in walk.found:
+def alignment(source: Source, records: Iterable[Record]) -> int:
+    """Return the alignment that one of the records states, torch's usual one where none does."""
+    for record in records:
         if record.name.endswith("/.storage_alignment") and record.size < 8:
             word = source.read(record.data_offset, record.size)
             if word.isdigit() and 0 < int(word) <= MAX_ALIGNMENT:
@@ -156,7 +156,7 @@ def _whole_size(source: Source, walk: Walk, sizes: dict[str, int]) -> int:
     words = [[pair for pair in pairs if pair[0] not in names] for pairs in (first, last)]
     records = [*names.items(), *words[0], *missing, *words[1]]
     items = [Item(name, size, 0, ()) for name, size in records]
-    return sum(segment.length for segment in lay_out(items, _alignment(source, walk))) + sum(
+    return sum(segment.length for segment in lay_out(items, alignment(source, walk.found))) + sum(
         size for _, size in records
     )
 

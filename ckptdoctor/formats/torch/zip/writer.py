@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 
 from ckptdoctor.checkpoint import FileSource, NoteKind, Source, Storage
-from ckptdoctor.checkpoint.alongside import alongside
 from ckptdoctor.edits import Cast, Compute, Dequantize, FuseNorm
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.errors import RefusedError, UnprovenError
@@ -33,7 +32,6 @@ from ckptdoctor.formats.torch.zip.local_headers import check_readable, chunks, f
 from ckptdoctor.formats.torch.zip.read import (
     ReadPickle,
     ZipStorages,
-    decode_ahead,
     decode_member,
     directory_of,
     pickle_bytes,
@@ -59,19 +57,8 @@ def write_copy(wanted: Wanted, source: Source) -> Recipe:
     require_one_reading(source, directory)
     record = pickle_record(directory)
     read = sound_pickle(source, record)
-
-    def again() -> None:
-        prove(read.data, decode_member(read.data, record))
-
-    # a fork has the graph as it was read, whatever becomes of it here
-    with alongside(lambda: prove(read.data, read.pickle), len(directory.records), again):
-        return _changed(wanted, source, directory, read)
-
-
-def _changed(wanted: Wanted, source: Source, directory: Directory, read: ReadPickle) -> Recipe:
-    """Return the same, once it is proven, or while it is, that the pickle can be written again."""
-    record = pickle_record(directory)
     data, pickle, storages = read.data, read.pickle, read.storages
+    prove(data, pickle)
     if storages is None:
         table = ZipStorages(source.file, directory)
         storages = storages_in(pickle, table, shown(record.name))
@@ -192,33 +179,8 @@ def _moved(
 ) -> tuple[Segment, ...] | None:
     """Return the whole copy where everything after the pickle can move as one block, as in nearly every archive.
 
-    None where records may have to change their order, or be rewritten. While a fork looks, the pickle is decoded that
-    the output is to have: when it is read back, that is done.
+    None where records may have to change their order, or be rewritten.
     """
-
-    def laid_out() -> list[bytes | tuple[int, int]] | None:
-        segments = _laid_out(source, directory, head, storages)
-        return None if segments is None else list(map(_plain, segments))
-
-    with alongside(laid_out, len(storages)) as told:
-        if told.forked:
-            decode_ahead(head[1])
-    found = told()
-    return (
-        None if found is None else tuple([Literal(each) if isinstance(each, bytes) else Copy(*each) for each in found])
-    )
-
-
-def _plain(segment: Segment) -> bytes | tuple[int, int]:
-    """Return a segment as a plain value: bytes, or a range of the original."""
-    assert not isinstance(segment, Generated)
-    return segment.data if isinstance(segment, Literal) else (segment.offset, segment.length)
-
-
-def _laid_out(
-    source: Source, directory: Directory, head: tuple[str, bytes, int], storages: Sequence[Storage]
-) -> tuple[Segment, ...] | None:
-    """Return the same, record by record."""
     records, alignment = directory.records, _alignment(source, directory)
     folder, names = f"{directory.prefix}/data/", [record.name for record in records]
     wanted = [f"{folder}{each.key}" for each in storages]

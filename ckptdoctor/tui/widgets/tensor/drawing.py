@@ -13,7 +13,7 @@ from rich.text import Text
 from ckptdoctor.look.inspector import Look, Spectrum
 from ckptdoctor.rendering.numbers import amount, count
 from ckptdoctor.rendering.value_numbers import number, share
-from ckptdoctor.tui.models.values import axis, bars, by_size, fewer
+from ckptdoctor.tui.models.values import axis, bars, by_size, filling
 
 Styles = dict[str, Style]
 
@@ -100,10 +100,10 @@ def histogram(look: Look, scale: Scale, width: int, height: int, styles: Styles)
         return text.append(f"{every} is {number(look.values.min)}.\n", styles["label"])
     if scale is Scale.SIZES:
         counts, least = by_size(look.sizes, look.values.zeros)
-        drawn = fewer(counts, width)
+        drawn = filling(counts, width)
         ends = _powers(look, least, len(drawn))
     else:
-        drawn = fewer(look.bins, width)
+        drawn = filling(look.bins, width)
         ends = _ends(number(look.values.min), number(look.values.max), len(drawn))
     line = "─" * len(drawn) if scale is Scale.SIZES else axis(look.values.min, look.values.max, len(drawn))
     for each in bars(drawn, height, scale is not Scale.LINEAR):

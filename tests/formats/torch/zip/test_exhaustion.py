@@ -8,11 +8,13 @@ from functools import cache
 
 import pytest
 
+from tests.commands import PATIENCE
 from tests.formats.torch.zip.forge import Part, assembled, part, parts_of, saved
 
 SCRIPT = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (700 << 20, 700 << 20))
+resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
 from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor import formats
@@ -98,7 +100,7 @@ def test_ends_in_time(attack, tmp_path):
     make, said = ATTACKS[attack]
     (tmp_path / "hostile.pt").write_bytes(make())
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "hostile.pt")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.stderr == ""
     assert done.stdout.endswith("end\n")
     assert said in done.stdout

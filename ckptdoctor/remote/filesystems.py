@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ckptdoctor.errors import CkptDoctorError, MissingFileError, UnreadableError, UsageError
-from ckptdoctor.remote.listed import file_listed, is_gone
+from ckptdoctor.remote.listed import file_listed, is_gone, note_failure
 from ckptdoctor.remote.published import in_listing
 from ckptdoctor.wording import plural
 
@@ -19,6 +20,9 @@ _WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 # some of its file systems want another package, and these are in the extra
 _EXTRA = "pip install 'ckptdoctor[remote]'"
 _IN_EXTRA = ("s3://", "s3a://", "gs://", "gcs://")
+
+# what is said of it by those that give no reason
+_DENIED = ("Access Denied", "AccessDenied", "Forbidden", "PermissionError", "Permission denied")
 
 Answer = TypeVar("Answer")
 
@@ -70,16 +74,22 @@ class _Place:
             except FileNotFoundError as error:
                 raise self._missing() from error
             except PermissionError as error:
-                raise UnreadableError(
-                    f"{self._path}: access denied. Its server requires credentials, or different ones."
+                said = _why(error)
+                more = f" ({said})" if said not in _DENIED else ""
+                raise self._failed(
+                    f"{self._path}: access denied{more}. Its server requires credentials, or different ones."
                 ) from error
             except Exception as error:  # each file system has errors of its own, with no common base
                 if type(error).__name__ == "NoCredentialsError":
                     raise _NoCredentialsError from error
                 if delay is None or not _passes(error):
-                    raise UnreadableError(f"{self._path} cannot be read: {_why(error)}.") from error
+                    raise self._failed(f"{self._path} cannot be read: {_why(error)}.{_hint(error)}") from error
             time.sleep(delay)
         raise AssertionError("the last attempt returns or raises")
+
+    def _failed(self, why: str) -> UnreadableError:
+        note_failure(why)
+        return UnreadableError(why)
 
 
 class FilesystemFile(_Place):
@@ -150,7 +160,15 @@ def _passes(error: Exception) -> bool:
 def _why(error: Exception) -> str:
     """Return a library's message without the addresses in it: the one that was asked for is put in front of it."""
     said = re.sub(r"""(?:\s*:)?\s*["'<(]*\b\w+://\S+""", "", " ".join(str(error).split()))[:200]
-    return said.strip(" .:") or type(error).__name__
+    return re.sub(r"^\[Errno \d+\] ", "", said).strip(" .:") or type(error).__name__
+
+
+def _hint(error: Exception) -> str:
+    """Return what to do, where S3 has said less than it knows: a HEAD has no room for the reason."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.EINVAL and "Bad Request" in str(error):
+        return " S3 says so where credentials have expired: renew them."
+    return " Its server is too busy: try again later, with fewer processes." if number == errno.EBUSY else ""
 
 
 class _NoCredentialsError(Exception):

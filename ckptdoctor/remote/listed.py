@@ -69,6 +69,25 @@ class Listing:
 
 
 _listing: ContextVar[Listing | None] = ContextVar("listing", default=None)
+_failures: ContextVar[list[str] | None] = ContextVar("failures", default=None)
+
+
+@contextmanager
+def failures_noted() -> Iterator[list[str]]:
+    """Give a list of what could not be asked meanwhile, and why: who only looks whether a file says more hides that."""
+    found: list[str] = []
+    before = _failures.set(found)
+    try:
+        yield found
+    finally:
+        _failures.reset(before)
+
+
+def note_failure(why: str) -> None:
+    """Note that a server did not answer, or refused to."""
+    found = _failures.get()
+    if found is not None:
+        found.append(why)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from ckptdoctor.stores.parquet import Exported
 from ckptdoctor.stores.recall import Grouped
 from ckptdoctor.stores.schema import absolute, identity, open_inventory
 from ckptdoctor.stores.values import Part
-from ckptdoctor.stores.writer import Writer
+from ckptdoctor.stores.writer import Writer, writing_into
 
 OUTPUT = "store.db"
 _ASKED = 500  # units whose signatures are compared at once
@@ -100,7 +100,8 @@ class Audited:
 def audit(request: AuditRequest, engine: Engine | None = None) -> Audited:
     """Bring an inventory up to date with stores.
 
-    Raises UnreadableError where a store cannot be listed or the inventory is not one, UsageError for a bad engine.
+    Raises UnreadableError where a store cannot be listed or the inventory is not one, WriteError where that cannot be
+    written, UsageError for a bad engine.
     """
     started = perf_counter()
     with ExitStack() as opened:
@@ -110,6 +111,7 @@ def audit(request: AuditRequest, engine: Engine | None = None) -> Audited:
         places |= {} if manifests else dict.fromkeys(map(absolute, request.stores))
         stores = tuple(places)
         _require_apart(stores)
+        opened.enter_context(writing_into(request.output))
         writer = opened.enter_context(closing(Writer(request.output)))
         used = opened.enter_context(closing(engine or engine_named(request.engine, request.jobs)))
         listing = Waiting(os.path.dirname(os.path.abspath(request.output)))
@@ -368,7 +370,7 @@ def merge(databases: tuple[str, ...], output: str) -> Audited:
     started = perf_counter()
     for each in databases:
         open_inventory(each).close()  # before anything is written
-    with closing(Writer(output)) as writer:
+    with writing_into(output), closing(Writer(output)) as writer:
         for each in databases:
             if os.path.abspath(each) != os.path.abspath(output):
                 writer.take_over(each)

@@ -22,7 +22,7 @@ from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.findings import FileReport, Finding, Severity
 from ckptdoctor.noun import replace
 from ckptdoctor.remote.addresses import is_address
-from ckptdoctor.remote.listed import Listing, RemoteEntry, as_listed
+from ckptdoctor.remote.listed import Listing, RemoteEntry, as_listed, failures_noted
 from ckptdoctor.runs import kinds
 from ckptdoctor.runs.kinds import Kind
 from ckptdoctor.runs.listing import below, read_json, read_once
@@ -35,6 +35,8 @@ from ckptdoctor.stores.values import Part, Readers
 from ckptdoctor.wording import listed
 
 Rows = dict[str, list[tuple[Any, ...]]]
+
+AGAIN = 0  # a signature that no checkpoint has: it does not count as examined
 
 _KINDS = {
     Kind.FILE: "file",
@@ -60,13 +62,18 @@ def rows_of(unit: Unit, known: set[int], *, deep: bool = False, read: Part | Non
     """
     started = perf_counter()
     try:
-        with as_listed(_listing(unit, deep)) as listing, read_once() as once:
+        with as_listed(_listing(unit, deep)) as listing, read_once() as once, failures_noted() as failures:
             found = examined(unit.candidate)
             if found.trouble and listing.used:  # it may have been replaced since it was listed
                 listing.forget()
                 once.clear()
+                failures.clear()
                 found = examined(unit.candidate)
-            return _rows(unit, found, known, started, deep, read or {})
+            rows = _rows(unit, found, known, started, deep, read or {})
+            if failures:  # what its server kept back may be what makes it valid, or is the reason why it is not
+                known.clear()
+                return failed(unit, failures[0], perf_counter() - started, again=True)
+            return rows
     except Exception as error:  # one checkpoint must not stop the others
         if wants_trace():
             raise
@@ -87,9 +94,14 @@ def _listing(unit: Unit, deep: bool) -> Listing:
     return Listing(path if unit.candidate.folder else "", files)
 
 
-def failed(unit: Unit, error: str, seconds: float = 0.0) -> Rows:
-    """Return the rows of a checkpoint that could not be examined: it is in the inventory, with the reason."""
+def failed(unit: Unit, error: str, seconds: float = 0.0, *, again: bool = False) -> Rows:
+    """Return the rows of a checkpoint that could not be examined: it is in the inventory, with the reason.
+
+    ``again``: the next audit examines it, whether it has changed or not.
+    """
     rows = _of_unit(unit)
+    if again:
+        unit = replace(unit, signature=AGAIN)
     _add_checkpoint(rows, unit, {"error": text(error), "health": "unreadable"}, seconds, set())
     return rows
 

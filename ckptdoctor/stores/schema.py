@@ -24,6 +24,8 @@ from ckptdoctor.remote.addresses import is_address
 VERSION = 2
 APPLICATION = 0x636B7064  # "ckpd", which file(1) and others may show
 
+_PATIENCE = 30.0  # seconds that another process may write
+
 # bits of checkpoint.levels, as runs.validity.Level names them
 V0, V1, V2, V3 = 1, 2, 4, 8
 
@@ -76,7 +78,7 @@ CREATE TABLE checkpoint_own (
     content INTEGER,                -- hash of the contents of all its members; NULL where not all have checksums
     weights INTEGER,                -- the same of its weights alone, whatever they are called and in which order
     microseconds INTEGER NOT NULL,  -- that its examination took
-    signature INTEGER NOT NULL,     -- hash of the names, sizes, times, inodes and etags of all its files
+    signature INTEGER NOT NULL,     -- hash of names, sizes, times, inodes and etags of its files; 0: ask again
     mtime_ns INTEGER NOT NULL       -- of its newest file; 0 where nobody knows
 );
 CREATE INDEX checkpoint_of_run ON checkpoint_own (run);
@@ -276,9 +278,7 @@ def create(path: str) -> sqlite3.Connection:
     try:
         if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.executescript(
-                f"BEGIN; {SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;"
-            )
+            _create_tables(connection)
         _require_inventory(connection, path)
         connection.execute("PRAGMA synchronous = NORMAL")
     except sqlite3.DatabaseError as error:
@@ -288,6 +288,16 @@ def create(path: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _create_tables(connection: sqlite3.Connection) -> None:
+    mark = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
+    try:
+        connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} {mark} COMMIT;")
+    except sqlite3.OperationalError:
+        connection.rollback()
+        if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            raise  # else another process has made them meanwhile
 
 
 def open_inventory(path: str) -> sqlite3.Connection:
@@ -316,7 +326,7 @@ def _connected(path: str, mode: str) -> sqlite3.Connection:
     from urllib.parse import quote
 
     try:
-        return sqlite3.connect(f"file:{quote(os.path.abspath(path))}?mode={mode}", uri=True, timeout=30)
+        return sqlite3.connect(f"file:{quote(os.path.abspath(path))}?mode={mode}", uri=True, timeout=_PATIENCE)
     except sqlite3.Error as error:
         raise _unreadable(path, error) from error
 

@@ -6,11 +6,12 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from time import time
 from typing import Any
 
 from ckptdoctor import __version__
+from ckptdoctor.errors import WriteError
 from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.stores import schema
 from ckptdoctor.stores.examine import Rows, text
@@ -35,6 +36,20 @@ _KEYS = {"finding_shared": "member"}  # the columns that others name, where that
 _REPLACE = frozenset({"listing", "checkpoint_own", "object", "member_own", "reference"})
 _ASKED = 500  # ids in a query
 _TOGETHER = 64  # checkpoints whose rows are inserted at once
+
+
+@contextmanager
+def writing_into(path: str) -> Iterator[None]:
+    """Raise WriteError, with what to do, where SQLite cannot write into this inventory."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error):
+            raise WriteError(
+                f"{path} is being written by another process. Wait until that is done, or audit into another database "
+                "(-o) and put both together later (--merge)."
+            ) from error
+        raise WriteError(f"{path} cannot be written: {error}. What was committed before stays.") from error
 
 
 class Writer:

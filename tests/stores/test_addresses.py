@@ -52,6 +52,38 @@ def test_a_store_that_fsspec_lists(store, tmp_path):
     assert audited("memory://audited", output=tmp_path / "there.db").examined == 1
 
 
+REFUSALS = {
+    "expired": (PermissionError("The provided token has expired."), "access denied (The provided token has expired)."),
+    "head": (OSError(22, "Bad Request"), "cannot be read: Bad Request. S3 says so where credentials have expired"),
+    "storm": (OSError(16, "Please reduce your request rate."), "Please reduce your request rate. Its server is too"),
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+@pytest.mark.parametrize("what", ["", "trainer_state.json"])
+def test_what_a_server_kept_back_is_asked_again(refusal, what, store, tmp_path, monkeypatch):
+    """Credentials that expire, or a storm of 503: nothing is called broken for that, and the next audit examines it."""
+    _, system = store
+    audited("memory://audited", output=tmp_path / "right.db")
+    error, words = REFUSALS[refusal]
+    real = type(system).cat_file
+
+    def refused(self, path, *rest, **options):
+        if path.endswith(what):
+            raise error
+        return real(self, path, *rest, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(system), "cat_file", refused)
+        first = audited("memory://audited", output=tmp_path / "a.db")
+    assert (first.listed, first.examined) == (8, 8)
+    kept = [row for row in checkpoints(tmp_path / "a.db").values() if row["health"] == "unreadable"]
+    assert len(kept) == (2 if what else 8) and all(words in row["error"] and row["level"] is None for row in kept)
+    assert audited("memory://audited", output=tmp_path / "a.db").examined == len(kept)
+    assert audited("memory://audited", output=tmp_path / "a.db").examined == 0
+    assert table(tmp_path / "a.db") == table(tmp_path / "right.db")
+
+
 def test_a_manifest_says_what_is_in_a_bucket(store, tmp_path, monkeypatch):
     """S3 Inventory: gzipped lines in any order, keys as in URLs, older versions left out; nothing is listed."""
     from ckptdoctor.stores import manifests

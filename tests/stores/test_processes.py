@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -12,6 +13,8 @@ from contextlib import closing
 
 import pytest
 
+from ckptdoctor.errors import WriteError
+from ckptdoctor.stores import schema
 from ckptdoctor.stores.audit import AuditRequest, audit
 from ckptdoctor.stores.engines.local import LocalEngine
 from ckptdoctor.stores.listing import Walk
@@ -153,6 +156,41 @@ def test_ctrl_c_while_it_lists_keeps_what_was_examined(tmp_path, monkeypatch):
     assert (again.listed, again.unchanged, again.removed) == (900, known, 0)
     audited("simulated://5-45-20", output=tmp_path / "b.db")
     assert table(tmp_path / "a.db") == table(tmp_path / "b.db")
+
+
+def test_a_second_audit_into_one_database_is_told_to_wait(tmp_path, monkeypatch):
+    """Where another process writes into it all the time; one that came a moment earlier has only made the tables."""
+    monkeypatch.setattr(schema, "_PATIENCE", 0.1)
+    write(tmp_path / "x" / "step_1.pt", saved(weights()))
+    audited(tmp_path / "x", output=tmp_path / "a.db")
+    before = table(tmp_path / "a.db")
+    with closing(sqlite3.connect(tmp_path / "a.db")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(
+            WriteError, match=r"a\.db is being written by another process\. Wait until that is done, or "
+        ):
+            audited(tmp_path / "x", output=tmp_path / "a.db")
+    assert audited(tmp_path / "x", output=tmp_path / "a.db").unchanged == 1 and table(tmp_path / "a.db") == before
+    with closing(schema.create(str(tmp_path / "a.db"))) as again:
+        schema._create_tables(again)
+        assert again.execute("SELECT count(*) FROM checkpoint").fetchone() == (1,)
+
+
+def test_a_full_disk_is_told_and_what_was_committed_stays(tmp_path, monkeypatch):
+    """SQLite's words, and no traceback; with room again, the same command goes on."""
+    write(tmp_path / "x" / "step_1.pt", saved(weights()))
+    audited(tmp_path / "x", output=tmp_path / "a.db")
+    before = table(tmp_path / "a.db")
+    write(tmp_path / "x" / "step_2.pt", saved(weights(2)))
+
+    def full(self, rows):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patched, pytest.raises(WriteError, match=r"database or disk is full\. What was comm"):
+        patched.setattr("ckptdoctor.stores.writer.Writer.write", full)
+        audited(tmp_path / "x", output=tmp_path / "a.db")
+    assert table(tmp_path / "a.db") == before
+    assert audited(tmp_path / "x", output=tmp_path / "a.db").examined == 1
 
 
 def test_a_worker_that_says_nothing_is_replaced(tmp_path):

@@ -117,12 +117,16 @@ class Walk:
             self._ahead.close()
 
     def _all(self) -> Iterator[Unit]:
-        if self._listed is None and is_file(self.store):
+        try:
+            found = self._entries(self.store)
+        except UnreadableError:
+            if self._listed is not None or not is_file(self.store):
+                raise
             folder, _, name = self.store.rpartition("/" if is_address(self.store) else os.sep)
             found = [each for each in entries(folder or os.sep) if each.name == name]
             yield from (self._unit(grouping.alone(each.path, folder=False), folder, [each]) for each in found)
             return
-        yield from self._visit(self.store, self._entries(self.store))
+        yield from self._visit(self.store, found)
 
     def _entries(self, path: str) -> list[Entry]:
         """Return what is in a folder; of one that was asked about last, without another request."""

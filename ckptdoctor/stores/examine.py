@@ -8,7 +8,6 @@ It is examined as ``latest`` examines candidates (``runs.validity``), so that it
 from __future__ import annotations
 
 import os
-import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -16,7 +15,7 @@ from time import perf_counter
 from typing import Any
 
 from ckptdoctor import __version__
-from ckptdoctor.checkpoint import Checkpoint, Mapping
+from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.crash import one_line, wants_trace
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.findings import FileReport, Finding, Severity
@@ -26,11 +25,12 @@ from ckptdoctor.remote.listed import Listing, RemoteEntry, as_listed, failures_n
 from ckptdoctor.runs import kinds
 from ckptdoctor.runs.kinds import Kind
 from ckptdoctor.runs.listing import below, read_json, read_once
-from ckptdoctor.runs.step import disagree, of_name, scalar
+from ckptdoctor.runs.step import disagree, of_name
 from ckptdoctor.runs.validity import Deep, Examined, Level, examined, read_deeply, resumable
 from ckptdoctor.stores import schema
 from ckptdoctor.stores.contents import Checksums, Layout, Reading, layout_of, together
 from ckptdoctor.stores.listing import Unit
+from ckptdoctor.stores.metric import callbacks_of, metric_of
 from ckptdoctor.stores.values import Part, Readers
 from ckptdoctor.wording import listed
 
@@ -228,7 +228,7 @@ def _facts(found: Examined, reports: list[FileReport]) -> dict[str, Any]:
     step = (said.step if said.step is not None else candidate.numbers.step) if said.known else named.step
     epoch = (said.epoch if said.epoch is not None else named.epoch) if said.known else named.epoch
     unlike = disagree(said, candidate.numbers)
-    metric, name, source, mode = _metric(found)
+    metric, name, source, mode = metric_of(found)
     formats = [each.container.format for each in reports if each.container is not None]
     return {
         "kind": "" if candidate.unfinished else _KINDS[parts.kind],
@@ -289,86 +289,6 @@ def _family(found: Examined) -> str:
     classes = said.get("architectures")
     first = classes[0] if isinstance(classes, list) and classes else said.get("_class_name", said.get("model_type"))
     return first if isinstance(first, str) else ""
-
-
-# ---- how good it is, as far as somebody wrote that down
-
-
-_LOWER = ("loss", "error", "perplexity", "ppl", "wer", "cer", "fid", "mse", "mae", "rmse", "nll", "bpb")
-_HIGHER = (
-    "acc",
-    "accuracy",
-    "f1",
-    "auc",
-    "map",
-    "iou",
-    "miou",
-    "bleu",
-    "rouge",
-    "psnr",
-    "ssim",
-    "dice",
-    "score",
-    "top1",
-)
-_IN_NAME = re.compile(
-    r"(?:^|[-_.=/])((?:[A-Za-z]\w*[-_/])?(?:" + "|".join(_LOWER + _HIGHER) + r"))[-_= ]?(-?\d+\.\d+(?:e[-+]?\d+)?)",
-    re.IGNORECASE,
-)
-
-
-def _metric(found: Examined) -> tuple[float | None, str, str, str]:
-    """Return a number that says how good a checkpoint is, its name, where it was read, and min or max."""
-    if found.parts.kind is Kind.TRAINER:
-        said = _of_trainer(read_json(below(found.candidate.path, "trainer_state.json")) or {})
-        if said is not None:
-            return said
-    for each in found.checkpoints:
-        for options in _callbacks(each):
-            score, monitor = scalar(options.get("current_score")), options.get("monitor")
-            if score is not None and isinstance(monitor, str):
-                return score, monitor, "ModelCheckpoint", _mode(monitor)
-    match = _IN_NAME.search(os.path.basename(found.candidate.name))
-    return (float(match[2]), match[1], "its name", _mode(match[1])) if match is not None else (None, "", "", "")
-
-
-def _of_trainer(state: dict[str, Any]) -> tuple[float, str, str, str] | None:
-    """Return the last evaluation that the Trainer logged up to this step."""
-    history = state.get("log_history")
-    best = state.get("best_metric")
-    for entry in reversed(history if isinstance(history, list) else []):
-        scores = _scores(entry)
-        if not scores:
-            continue
-        chosen = next((name for name, value in scores.items() if value == best), "")
-        name = chosen or ("eval_loss" if "eval_loss" in scores else min(scores))
-        return float(scores[name]), name, "trainer_state.json", _mode(name)
-    return None
-
-
-def _scores(entry: object) -> dict[str, float]:
-    if not isinstance(entry, dict):
-        return {}
-    speeds = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second", "eval_model_preparation_time")
-    return {
-        name: value
-        for name, value in entry.items()
-        if name.startswith("eval_") and name not in speeds and isinstance(value, (int, float))
-    }
-
-
-def _mode(name: str) -> str:
-    words = re.split(r"[^a-z0-9]+", name.lower())
-    return "min" if any(each in _LOWER for each in words) else "max" if any(each in _HIGHER for each in words) else ""
-
-
-def _callbacks(checkpoint: Checkpoint) -> Iterator[dict[str, Any]]:
-    """Yield what Lightning's ModelCheckpoint keeps of itself."""
-    top = dict(checkpoint.tree.entries) if isinstance(checkpoint.tree, Mapping) else {}
-    callbacks = top.get("callbacks")
-    for name, node in callbacks.entries if isinstance(callbacks, Mapping) else ():
-        if isinstance(name, str) and name.startswith("ModelCheckpoint") and isinstance(node, Mapping):
-            yield {part: each for part, each in node.entries if isinstance(part, str)}
 
 
 # ---- files, members with their findings, and what is referred to
@@ -450,7 +370,7 @@ def _references(unit: Unit, checkpoints: Iterable[Checkpoint]) -> Iterator[tuple
         if isinstance(best, str) and best:
             yield "best", _next_to(best, os.path.dirname(folder))
     for each in checkpoints:
-        for options in _callbacks(each):
+        for options in callbacks_of(each):
             best = options.get("best_model_path")
             if isinstance(best, str) and best:
                 yield "best", _next_to(best, os.path.dirname(folder) if candidate.folder else folder)

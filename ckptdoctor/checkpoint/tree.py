@@ -71,11 +71,6 @@ Plain = Union[None, bool, int, float, str, bytes]
 Node = Union[Plain, Mapping, Sequence, Opaque, Named, Cycle, Elided, Tensor]
 
 
-def integer(node: Node) -> int | None:
-    """Return what is an integer and not a boolean; None for anything else."""
-    return node if isinstance(node, int) and not isinstance(node, bool) else None
-
-
 def children(node: Node) -> Iterator[tuple[Part, Node]]:
     """Yield the direct children of a node with the step that leads to each.
 

@@ -10,8 +10,6 @@ from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.process import collector_paused
 from ckptdoctor.findings import Coverage, Finding
-from ckptdoctor.formats.alike import likeness_of
-from ckptdoctor.formats.registry import FOREIGN
 from ckptdoctor.noun import replace
 from ckptdoctor.remote import addresses
 from ckptdoctor.rules.framework import Rule, subject_for
@@ -61,16 +59,6 @@ def concerned_by(subjects: Iterable[object]) -> Iterator[Rule]:
             yield from concerned(subject)
         elif subject is not None:
             yield from deep()
-
-
-def findings_about(checkpoint: Checkpoint) -> Iterator[Finding] | None:
-    """Return the findings of the rules that contents which are like others before concern; None where none are."""
-    likeness = likeness_of(checkpoint)
-    if likeness is None or checkpoint.format in FOREIGN:
-        return None
-    from ckptdoctor.diagnose import alike
-
-    return alike.findings_about(checkpoint, likeness)
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:

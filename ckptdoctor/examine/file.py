@@ -12,15 +12,7 @@ from ckptdoctor.checkpoint.expectation import CoverageStep
 from ckptdoctor.checkpoint.progress import follow
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.diagnose.events import Event, Finished, Found, LeftOut, Measured, Opened, Recognised
-from ckptdoctor.diagnose.findings import (
-    apply_rules,
-    attainable,
-    compared,
-    concerned_by,
-    findings_about,
-    possible,
-    worst_first,
-)
+from ckptdoctor.diagnose.findings import apply_rules, attainable, compared, concerned_by, possible, worst_first
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.diagnose.settings import SOURCES, Settings
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, UsageError
@@ -252,12 +244,8 @@ class _Examination:
             )
 
     def _run(self, *subjects: object) -> Iterator[Event]:
-        found: Iterable[Finding] | None = None
-        if self.rules is None and len(subjects) == 2 and subjects[0] is None and isinstance(subjects[1], Checkpoint):
-            found = findings_about(subjects[1])
-        if found is None:
-            found = apply_rules(concerned_by(subjects) if self.rules is None else self.rules, subjects)
-        for finding in map(self._possible, found):
+        rules = concerned_by(subjects) if self.rules is None else self.rules
+        for finding in map(self._possible, apply_rules(rules, subjects)):
             if finding not in self.findings:
                 self.findings.append(finding)
                 yield Found(finding)

@@ -14,7 +14,6 @@ from ckptdoctor.checkpoint import Checkpoint, DType, Mapping, Named, Node, Opaqu
 from ckptdoctor.checkpoint.dtypes import BY_NAME, NUMPY_BUFFERS, NUMPY_ELEMENTS, NUMPY_MAKERS, little_endian
 from ckptdoctor.checkpoint.first_bytes import pickle_protocol
 from ckptdoctor.checkpoint.tensor import contiguous_stride
-from ckptdoctor.checkpoint.tree import integer
 from ckptdoctor.noun import noun
 
 _DIMENSIONS = 64  # that an array can have
@@ -123,7 +122,7 @@ def _array(sizes: Node, dtype: Node, fortran: bool, contents: Node) -> Array | N
 def _shape(node: Node) -> tuple[int, ...] | None:
     if not isinstance(node, Sequence) or len(node.items) > _DIMENSIONS:
         return None
-    sizes = [size for size in map(integer, node.items) if size is not None and 0 <= size < 1 << 63]
+    sizes = [item for item in node.items if type(item) is int and 0 <= item < 1 << 63]
     return tuple(sizes) if len(sizes) == len(node.items) else None
 
 
@@ -147,9 +146,9 @@ def _unit(state: tuple[Node, ...]) -> tuple[str, int] | None:
     """Return (name, count) of a datetime64: the last of its state is (…, (b"D", 1, 1, 1))."""
     last = state[8] if len(state) > 8 else None
     given = last.items[1] if isinstance(last, Sequence) and len(last.items) > 1 else None
-    name, said = given.items[:2] if isinstance(given, Sequence) and len(given.items) > 1 else (None, None)
-    name, count = name.decode("ascii", "replace") if isinstance(name, bytes) else name, integer(said)
-    return (name, count) if isinstance(name, str) and count is not None else None
+    name, count = given.items[:2] if isinstance(given, Sequence) and len(given.items) > 1 else (None, None)
+    name = name.decode("ascii", "replace") if isinstance(name, bytes) else name
+    return (name, count) if isinstance(name, str) and type(count) is int else None
 
 
 def _fields(state: tuple[Node, ...]) -> tuple[tuple[str, Element, int], ...]:
@@ -161,8 +160,8 @@ def _fields(state: tuple[Node, ...]) -> tuple[tuple[str, Element, int], ...]:
     found = []
     for name in names.items:
         place = places.get(name) if isinstance(name, str) else None
-        offset = integer(place.items[1]) if isinstance(place, Sequence) and len(place.items) > 1 else None
-        if not isinstance(name, str) or not isinstance(place, Sequence) or offset is None:
+        offset = place.items[1] if isinstance(place, Sequence) and len(place.items) > 1 else None
+        if not isinstance(name, str) or not isinstance(place, Sequence) or type(offset) is not int:
             raise NotPlainError("it holds a NumPy record of an unknown kind")
         found.append((name, element_of(place.items[0]), offset))
     return tuple(found)

@@ -12,7 +12,7 @@ from itertools import islice
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, Role, Tensor
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
-from ckptdoctor.checkpoint.tree import integer, mapping_at
+from ckptdoctor.checkpoint.tree import mapping_at
 from ckptdoctor.facts import names
 from ckptdoctor.facts.weight_sets import Candidate
 from ckptdoctor.noun import noun
@@ -98,10 +98,9 @@ def _options(group: Node) -> tuple[tuple[Part, Node], ...]:
 
 def _numbers(group: Node) -> list[int] | None:
     params = dict(group.entries).get("params") if isinstance(group, Mapping) else None
-    if not isinstance(params, Items):
+    if not isinstance(params, Items) or not all(type(each) is int for each in params.items):
         return None
-    found = [number for number in map(integer, params.items) if number is not None]
-    return found if len(found) == len(params.items) else None
+    return [each for each in params.items if isinstance(each, int)]
 
 
 def _labels(group: Node, number: int) -> Sequence[str | None]:
@@ -174,8 +173,7 @@ def as_number(node: Node) -> float | None:
 
 def is_count(node: Node) -> bool:
     """Return whether it is an integer that can be a counter."""
-    number = integer(node)
-    return number is not None and abs(number) < _BEYOND
+    return type(node) is int and abs(node) < _BEYOND
 
 
 def top(checkpoint: Checkpoint) -> dict[str, Node]:

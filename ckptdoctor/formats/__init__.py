@@ -22,7 +22,6 @@ from ckptdoctor.errors import (
     TruncatedError,
     UnreadableError,
 )
-from ckptdoctor.formats.alike import remembered
 from ckptdoctor.formats.registry import FOREIGN, built_in, folder_formats, format_named, plugged_in
 from ckptdoctor.inplace.names import interrupted, undo_command
 from ckptdoctor.noun import replace
@@ -87,9 +86,6 @@ def opened(
     """
     source, member = _source(os.fspath(path), here)
     with closing(source):
-        known = remembered()
-        if known is not None and not isinstance(source, FolderSource):
-            known.look_at(source)
         container = _whole_or_interrupted(source, examine(source))
         if container.format not in PACKED or isinstance(source, FolderSource):
             if member is not None:
@@ -231,13 +227,10 @@ def read(source: Source, container: Container) -> Checkpoint:
     """
     if not container.readable:
         raise _unreadable(container)
-    before = remembered()
-    checkpoint = before.contents(source) if before is not None else None
-    if checkpoint is None:
-        checkpoint = format_named(container.format).read(source, container)
+    checkpoint = format_named(container.format).read(source, container)
     known = frozenset(container.notes)
     notes = tuple([note for note in checkpoint.notes if note not in known])
-    made = replace(
+    return replace(
         checkpoint,
         size=container.size,
         notes=(*container.notes, *notes),
@@ -245,9 +238,6 @@ def read(source: Source, container: Container) -> Checkpoint:
         bytes_read=source.bytes_read,
         container=container,
     )
-    if before is not None:
-        before.note(source, checkpoint, made)
-    return made
 
 
 def named_in(source: Source) -> tuple[Aside, ...]:

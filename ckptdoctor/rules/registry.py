@@ -40,18 +40,8 @@ def deep() -> tuple[Rule, ...]:
     return _rules_of(DEEP)
 
 
-def rules_in(name: str) -> list[Rule]:
-    """Return the rules of a module that the index names."""
-    return _rules_in(f"{rules.__name__}.{name}")
-
-
-def other_rules() -> list[Rule]:
-    """Return the rules of other packages, which are asked of every file."""
-    return _plugged_in()
-
-
 def _rules_of(names: Iterable[str]) -> tuple[Rule, ...]:
-    found = [each for name in names for each in rules_in(name)]
+    found = [each for name in names for each in _rules_in(f"{rules.__name__}.{name}")]
     return tuple(sorted([*found, *_plugged_in()], key=_code))
 
 

@@ -7,7 +7,6 @@ name ever; two checkpoints of a run with the same checksum for a key did not cha
 from __future__ import annotations
 
 import json
-import struct
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -18,7 +17,6 @@ from sqlite3 import Connection
 from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, Role, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
 from ckptdoctor.errors import CkptDoctorError
-from ckptdoctor.formats.alike import likeness_of
 from ckptdoctor.noun import noun
 from ckptdoctor.remote import open_remote
 from ckptdoctor.remote.addresses import is_address
@@ -55,65 +53,16 @@ def layout_of(checkpoint: Checkpoint, read: Callable[[Storage], int | None] | No
 
     ``read`` gives the CRC32 of a storage of which none is stored; without it there is none.
     """
-    outline = _outline_of(checkpoint)
-    checksums = [_checksum(each, read) for each in checkpoint.tensors]
-    found = [each for each in checksums if each is not None]
-    whole = len(found) == len(checksums) > 0
-    weights: list[tuple[object, ...]] = []
-    kept: list[int] = []
-    for form, checksum in zip(outline.forms, found, strict=True) if whole else ():
-        if form is not None:
-            kept.append(checksum)
-            weights.append((*form, checksum))
-    return Layout(
-        *(outline.key, outline.keys, len(checksums), outline.parameters, outline.nbytes),
-        *(outline.optimizer_bytes, outline.dtypes),
-        checksums=_packed(kept) if kept else None,
-        content=_hash(b"%d" % outline.key, _packed(found), outline.views) if whole else None,
-        weights=_hash(repr(sorted(weights)).encode()) if weights else None,
-    )
-
-
-def _packed(checksums: list[int]) -> bytes:
-    return struct.pack(f"<{len(checksums)}I", *checksums)
-
-
-@noun
-class _Outline:
-    """What a layout has without its checksums, which files of one run have in common.
-
-    ``views`` says how each tensor shows its storage, ``forms`` the same and what it holds, None for no weight.
-    """
-
-    key: int
-    keys: bytes
-    parameters: int
-    nbytes: int
-    optimizer_bytes: int
-    dtypes: dict[str, int]
-    views: bytes
-    forms: tuple[tuple[object, ...] | None, ...]
-
-
-def _outline_of(checkpoint: Checkpoint) -> _Outline:
-    likeness = likeness_of(checkpoint)
-    if likeness is None:
-        return _outlined(checkpoint)
-    found: _Outline | None = likeness.kept.get("layout")
-    if found is None:
-        found = likeness.kept["layout"] = _outlined(likeness.blind)
-    return found
-
-
-def _outlined(checkpoint: Checkpoint) -> _Outline:
     roles = _roles(checkpoint)
-    rows = []
-    forms: list[tuple[object, ...] | None] = []
+    rows, weights = [], []
+    checksums, kept = bytearray(), bytearray()
+    missing = False
+    views: list[tuple[object, ...]] = []
     parameters = nbytes = optimizer_bytes = 0
     dtypes: Counter[str] = Counter()
     counted: set[str] = set()
     for tensor in checkpoint.tensors:
-        role = roles.get(tensor.path)
+        role = roles.get(id(tensor)) or roles.get(tensor.path)
         said = role.value if role is not None else ""
         rows.append([show_path(tensor.path), tensor.dtype.name, list(tensor.shape), said])
         size = tensor.nbytes
@@ -128,11 +77,25 @@ def _outlined(checkpoint: Checkpoint) -> _Outline:
         elif fresh:
             parameters += tensor.numel
             dtypes[tensor.dtype.name] += size
-        is_weight = role in WEIGHTS
-        forms.append((tensor.dtype.name, tensor.shape, tensor.offset, tensor.stride) if is_weight else None)
+        checksum = _checksum(tensor, read)
+        if checksum is None:
+            missing = True
+            continue
+        packed = checksum.to_bytes(_WIDTH, "little")
+        checksums += packed
+        views.append((tensor.offset, tensor.stride))
+        if role in WEIGHTS:
+            kept += packed
+            weights.append((tensor.dtype.name, tensor.shape, tensor.offset, tensor.stride, checksum))
     text = json.dumps(rows, separators=(",", ":")).encode("utf-8", "surrogatepass")
-    views = repr([(each.offset, each.stride) for each in checkpoint.tensors]).encode()
-    return _Outline(_hash(text), text, parameters, nbytes, optimizer_bytes, dict(dtypes), views, tuple(forms))
+    key = _hash(text)
+    whole = not missing and bool(rows)
+    return Layout(
+        *(key, text, len(rows), parameters, nbytes, optimizer_bytes, dict(dtypes)),
+        checksums=bytes(kept) if whole and kept else None,
+        content=_hash(b"%d" % key, bytes(checksums), repr(views).encode()) if whole else None,
+        weights=_hash(repr(sorted(weights)).encode()) if whole and weights else None,
+    )
 
 
 def _roles(checkpoint: Checkpoint) -> dict[object, Role]:

@@ -129,7 +129,7 @@ def undecodable(checkpoint: Checkpoint) -> list[OldString]:
     Protocols up to 2 do not have bytes, so that bytes there are strings that Python 2 wrote, or what Python 3 makes of
     bytes with the help of ``_codecs.encode``, which Python 2 never named.
     """
-    if not _has_bytes(checkpoint.tree) or not of_python_2(checkpoint):
+    if not of_python_2(checkpoint) or not _has_bytes(checkpoint.tree):
         return []
     found = []
     values: set[KeyPath] = set()

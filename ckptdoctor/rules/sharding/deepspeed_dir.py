@@ -28,7 +28,6 @@ import re
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, Opaque, Sequence
-from ckptdoctor.checkpoint.tree import integer
 from ckptdoctor.findings import Severity
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.examples import Example, T
@@ -200,7 +199,7 @@ def _number(node: Node) -> int | None:
     """Return a whole number, or that of a member of an enum."""
     if isinstance(node, Opaque) and len(node.arguments) == 1:
         node = node.arguments[0]
-    return integer(node)
+    return node if type(node) is int else None
 
 
 def _count(node: Node) -> int:

@@ -40,17 +40,15 @@ def main() -> None:
     from ckptdoctor.checkpoint import process
     from ckptdoctor.checkpoint.source import limit_rate
     from ckptdoctor.facts.siblings import listed_once
-    from ckptdoctor.formats.alike import remembering
     from ckptdoctor.stores.listing import unit_of
     from ckptdoctor.stores.parts import result_of
 
     process.collect_seldom()
     known: set[int] = set()  # layouts that were sent already
-    with remembering():
-        while (frame := read_frame(sys.stdin.buffer)) is not None:
-            number, units, how, rate = frame
-            limit_rate(rate)
-            with listed_once():
-                for each in units:
-                    write_frame(output, (number, result_of(unit_of(each), known, how)))
-            write_frame(output, (number, None))
+    while (frame := read_frame(sys.stdin.buffer)) is not None:
+        number, units, how, rate = frame
+        limit_rate(rate)
+        with listed_once():
+            for each in units:
+                write_frame(output, (number, result_of(unit_of(each), known, how)))
+        write_frame(output, (number, None))

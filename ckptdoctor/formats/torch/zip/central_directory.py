@@ -19,7 +19,7 @@ from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 
 # miniz gives up looking for the end record about this far from the end of the file
-REACH = structs.MAX16 + structs.END.size
+_REACH = structs.MAX16 + structs.END.size
 
 # a directory of more than this is not read: half a million records of 130 bytes each
 MAX_DIRECTORY_BYTES = 64 << 20
@@ -57,7 +57,7 @@ def find_end(source: Source, remarks: Remarks) -> End:
     Raises TruncatedError when there is no end record, DamagedError when it leads nowhere, HostileError when the
     directory is too large to be a checkpoint's, and NotACheckpointError when several archives are in one file.
     """
-    start = max(0, source.size - REACH)
+    start = max(0, source.size - _REACH)
     data = source.read(start, source.size - start)
     at = data.rfind(structs.END_SIGNATURE, 0, max(0, len(data) - structs.END.size + 4))
     if at < 0:

@@ -28,8 +28,8 @@ _WINDOW = 1 << 20
 _EXTRA = 28
 
 # a local header as torch.save writes it, up to the two lengths: all sizes and the CRC are 0, a descriptor follows
-TORCH_FLAGS = structs.UTF8 | structs.HAS_DESCRIPTOR
-_TORCH = structs.LOCAL.pack(structs.LOCAL_SIGNATURE, 0, TORCH_FLAGS, *[0] * 8)[:26]
+_TORCH_FLAGS = structs.UTF8 | structs.HAS_DESCRIPTOR
+_TORCH = structs.LOCAL.pack(structs.LOCAL_SIGNATURE, 0, _TORCH_FLAGS, *[0] * 8)[:26]
 _SIGNED = structs.DESCRIPTOR_SIGNATURE
 
 # a named tuple's own constructor takes several times as long
@@ -145,7 +145,7 @@ def _visit_all(window: _Window, entries: Sequence[Entry], directory_offset: int,
         data = window.data
         name_length, extra_length = lengths(data, at + 26)
         data_offset = offset + fixed + name_length + extra_length
-        usual_header = flags == TORCH_FLAGS and name_length == len(raw)
+        usual_header = flags == _TORCH_FLAGS and name_length == len(raw)
         if not (usual_header and data.startswith(_TORCH, at) and data.startswith(raw, at + fixed)):
             _compare(window, entries[place], name_length, extra_length, remarks)
         if last is not None:
@@ -177,7 +177,7 @@ def _usual_records(window: _Window, entries: Sequence[Entry]) -> list[Record]:
     begins = [offset + before_extra + extra for offset, extra in zip(offsets, extra_lengths, strict=True)]
     ends = list(map(add, begins, packed))
     if not (
-        flags.count(TORCH_FLAGS) == headers.count(_TORCH) == name_lengths.count(len(raws[0])) == len(entries)
+        flags.count(_TORCH_FLAGS) == headers.count(_TORCH) == name_lengths.count(len(raws[0])) == len(entries)
         and names_there == raws
         and ends[:-1] == [offset - structs.DESCRIPTOR.size for offset in offsets[1:]]
         and signs[1:].count(_SIGNED) == len(entries) - 1
@@ -238,7 +238,7 @@ def _descriptor(record: Record) -> bytes:
 def _leave(window: _Window, record: Record, following: int, remarks: Remarks) -> None:
     """Add a note on what is between the data of ``record`` and the next header or the directory, at ``following``."""
     end = record.end
-    usual = record.flags == TORCH_FLAGS and window.start <= end <= following and record.size < structs.MAX32
+    usual = record.flags == _TORCH_FLAGS and window.start <= end <= following and record.size < structs.MAX32
     if usual and window.data.startswith(_descriptor(record), end - window.start):
         return
     if end > following:

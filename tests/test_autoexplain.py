@@ -50,7 +50,8 @@ def test_a_cut_file_is_explained_with_both_ways_out(folder):
     torch.save({"a": torch.ones(100), "b": torch.ones(100)}, folder / "whole.pt")
     (folder / "cut.pt").write_bytes((folder / "whole.pt").read_bytes()[:-900])
     told = explained(folder, "import torch\ntorch.load('cut.pt')\n")
-    assert told.strip().splitlines()[-1].strip() == "copy or download it again, or recover what is intact:   ckptdoctor salvage cut.pt"
+    last = told.strip().splitlines()[-1].strip()
+    assert last == "copy or download it again, or recover what is intact:   ckptdoctor salvage cut.pt"
 
 
 def test_a_wrapped_model_is_told_with_the_command_that_repairs_it(folder, monkeypatch):

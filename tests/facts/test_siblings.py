@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 
+import numpy
 import pytest
+import safetensors.numpy
 
 from ckptdoctor.facts.siblings import LONGEST, blob_of, folder_of, read_small
+from tests.commands import run_here
 
 
 def test_files_beside_are_listed_with_their_sizes(tmp_path):
@@ -38,12 +42,32 @@ def test_what_is_no_local_file_has_no_siblings(path):
     assert folder_of(path).names == frozenset()
 
 
-def test_a_file_that_comes_later_is_seen(tmp_path):
-    """The folder is listed each time: nothing is remembered of it."""
+@pytest.mark.parametrize("later", [0, 3600], ids=["at once", "an hour later"])
+def test_a_file_that_comes_later_is_seen(later, tmp_path, monkeypatch):
+    """What is remembered of a folder holds until it changes, and nothing is where that has just happened."""
+    monkeypatch.setattr("time.time_ns", lambda now=time.time_ns: now() + later * 10**9)
     (tmp_path / "model.pt").write_bytes(b"1")
     assert folder_of(str(tmp_path / "model.pt")).names == {"model.pt"}
+    time.sleep(0.02)  # the clock of a file system has ticks
     (tmp_path / "model.pt.tmp").write_bytes(b"1")
     assert folder_of(str(tmp_path / "model.pt")).names == {"model.pt", "model.pt.tmp"}
+    time.sleep(0.02)
+    (tmp_path / "model.pt.tmp").rename(tmp_path / "next.pt")
+    assert folder_of(str(tmp_path / "model.pt")).names == {"model.pt", "next.pt"}
+
+
+def test_a_folder_is_listed_as_often_for_many_checkpoints_as_for_few(tmp_path, monkeypatch):
+    """Otherwise twice as many take four times as long: each looks at the names of all others."""
+    monkeypatch.setattr("time.time_ns", lambda now=time.time_ns: now() + 3600 * 10**9)
+    listed = []
+    monkeypatch.setattr("os.scandir", lambda path=".", scandir=os.scandir: listed.append(path) or scandir(path))
+    for number in (5, 30):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for at in range(number):
+            (folder / f"step_{at}.safetensors").write_bytes(safetensors.numpy.save({"a": numpy.ones(2)}))
+        assert f"{number} files" in run_here("check", folder, cwd=tmp_path).stdout.decode()
+    assert 0 < listed.count(str(tmp_path / "5")) == listed.count(str(tmp_path / "30"))
 
 
 def test_links_out_of_the_folder_are_not_followed(tmp_path):

@@ -36,8 +36,21 @@ _NUMBERED = frozenset((op.BININT2, op.BININT, op.LONG_BINPUT, op.LONG_BINGET))  
 
 _PROTOCOL = regex(rb"\x80[\2-\5][" + re.escape(bytes(_FIRST)) + rb"]")
 # the same in Base64, and a global of protocols 0 and 1
-_BASE64 = regex(rb"gA[I-X][A-Za-z0-9+/_\s-]{6,}={0,2}")
 _SIGNS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
+
+def _in_base64(lowest: int) -> bytes:
+    """Return what is behind the first two signs of a pickle: the third, by its two lowest bits, and the fourth.
+
+    Together they are the protocol and the opcode behind it.
+    """
+    opcodes = [_SIGNS[each & 63 : (each & 63) + 1] for each in sorted(_FIRST) if each >> 6 == lowest]
+    others = [other for sign, other in ((b"+", b"-"), (b"/", b"_")) if sign in opcodes]
+    fourth = b"".join([re.escape(each) for each in (*opcodes, *others)])
+    return b"[" + _SIGNS[8 + lowest : 24 : 4] + rb"][" + fourth + rb"\s]"
+
+
+_BASE64 = regex(b"gA(?:" + b"|".join(map(_in_base64, range(4))) + rb")[A-Za-z0-9+/_\s-]{5,}={0,2}")
 _BASE64_LINES = regex(
     b"(?:"
     + b"|".join(

@@ -142,6 +142,17 @@ def test_zeros_of_both_signs_among_many(dtype, middle):
     within(tensor)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@given(st.sets(st.integers(0, 40_000), max_size=4), st.sets(st.integers(0, 40_000), max_size=4))
+@settings(deadline=None, max_examples=25)
+def test_a_few_zeros_are_found_wherever_they_are(dtype, places, negative):
+    """Of either sign, in the middle and at both ends."""
+    tensor = torch.linspace(-1, 1, 40_000, dtype=torch.float64).repeat(2)[20_000:60_001].to(dtype)
+    tensor[sorted(places)] = 0.0
+    tensor[sorted(negative)] = -0.0
+    assert measured(tensor).zeros == len(places | negative)
+
+
 @given(st.lists(st.integers(-(10**4), 10**4), min_size=1, max_size=50))
 @settings(deadline=None)
 def test_squares_are_added_up_within_their_bound(values):
@@ -151,7 +162,9 @@ def test_squares_are_added_up_within_their_bound(values):
     assert compared.sum_of_squares(many) == pytest.approx(exact, rel=6.2e-5, abs=1e-40)
 
 
-@given(st.lists(st.integers(-(10**4), 10**4), min_size=1, max_size=50), st.integers(33, 5_000))
+@given(
+    st.lists(st.integers(-(10**4), 10**4), min_size=1, max_size=50), st.integers(33, 5_000) | st.integers(8_192, 40_000)
+)
 @settings(deadline=None)
 def test_sums_are_within_their_bound(values, count):
     """Whatever is next to what: each value goes through 31 roundings of float32 at most."""

@@ -16,6 +16,7 @@ from ckptdoctor.tui.widgets.line_view import fit, of_severity
 
 _BADGE = 2
 _DIGITS = 7  # signs of a standard deviation that its column has room for
+_MORE = 3  # cells of how many other devices there are
 _LEFT = ("device", "values")  # columns that begin at the left
 # the columns in the order in which they get room, with their cells, and where they stand
 _ROOM = (("bytes", 10), ("shape", 17), ("dtype", 8), ("device", 9), ("elements", 9))
@@ -35,14 +36,21 @@ _PLACES = ("shape", "dtype", "elements", "std", "values", "range", "NaN", "bytes
 Pieces = Iterator[tuple[str, str]]
 
 
-@lru_cache(maxsize=64)
-def chosen(width: int, least: int, measured: bool = False) -> tuple[dict[str, int], int]:
+def chosen(opened: OpenedCheckpoint, width: int, least: int) -> tuple[dict[str, int], int]:
     """Return the columns that fit into ``width`` cells next to ``least`` for the name, and what is left for that.
 
-    Where values are ``measured``, they have columns before what the headers say.
+    Where values are measured, they have columns before what the headers say.
     """
+    devices = {device for _, device in opened.table.kind_names}
+    longest = 1 + max([len(escape(device)) for device in devices], default=0) + _MORE * (len(devices) > 1)
+    return _chosen(width, least, bool(opened.values), longest)
+
+
+@lru_cache(maxsize=64)
+def _chosen(width: int, least: int, measured: bool, device: int) -> tuple[dict[str, int], int]:
     left, found = width - _BADGE, {}
-    for name, cells in _MEASURED if measured else _ROOM:
+    for name, most in _MEASURED if measured else _ROOM:
+        cells = min(most, device) if name == "device" else most
         if left - cells < least + _SPARE.get(name, 0):
             break
         found[name] = cells

@@ -72,7 +72,7 @@ class TreeView(LineView):
         assert self.lines is not None and self.opened is not None
         line = self.lines.at(number)
         indent = " " * min(line.depth * _INDENT, _DEEPEST, width // 3)
-        shown, left = columns.chosen(width, _NAME, bool(self.opened.values))
+        shown, left = columns.chosen(self.opened, width, _NAME)
         if isinstance(line.item, TreeValue):
             yield from _value(line.item, indent + "  ", width, columns.marks(self.opened, line.item))
             return
@@ -102,7 +102,7 @@ class TreeView(LineView):
         badges = self.opened.badges
         if not fold.blocks or badges.worst(fold) is None:
             return ""
-        found = [block.name for block in fold.blocks if badges.worst(block) is not None]
+        found = [block.name.partition(".")[0] for block in fold.blocks if badges.worst(block) is not None]
         return "" if len(found) == len(fold.blocks) else f"● {and_more(found, _NAMED, spelt=str)}"
 
     def line(self) -> TreeLine | None:

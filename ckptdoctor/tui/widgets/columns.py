@@ -12,7 +12,7 @@ from ckptdoctor.rendering.numbers import amount, count, plural, shape, size
 from ckptdoctor.rendering.value_numbers import number, sparkline
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.tree import TreeBranch, TreeItem
-from ckptdoctor.tui.widgets.line_view import fit, of_severity
+from ckptdoctor.tui.widgets.line_view import PHONE, fit, of_severity
 
 _BADGE = 2
 _DIGITS = 7  # signs of a standard deviation that its column has room for
@@ -112,11 +112,23 @@ def of_branch(opened: OpenedCheckpoint, branch: TreeBranch, columns: dict[str, i
     yield of_severity(opened.badges.worst(branch))
 
 
-def lent(pieces: Pieces, wanted: int) -> tuple[int, list[tuple[str, str]]]:
-    """Return how many blank cells before the columns a long name may have, and the columns without those."""
+def lent(pieces: Pieces, wanted: int, width: int) -> tuple[int, list[tuple[str, str]]]:
+    """Return how many cells of the columns a long name may have, and what is left of the columns.
+
+    They are the blank ones before the first column; on a phone names come first, and that column may go altogether.
+    """
     (text, look), *others = pieces
-    spare = max(0, min(wanted, len(text) - len(text.lstrip(" ")) - 2))
-    return spare, [(text[spare:], look), *others]
+    given = 0
+    while width < PHONE and others and wanted > given + _blank(text):
+        given += len(text)
+        (text, look), *others = others
+    spare = max(0, min(wanted - given, _blank(text)))
+    return given + spare, [(text[spare:], look), *others]
+
+
+def _blank(text: str) -> int:
+    """Return how many cells at the beginning of a column are blank, without the two that keep it from the name."""
+    return max(0, len(text) - len(text.lstrip(" ")) - 2)
 
 
 def _set(texts: dict[str, tuple[str, str]], columns: dict[str, int]) -> Pieces:

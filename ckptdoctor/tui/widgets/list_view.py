@@ -61,7 +61,7 @@ class ListView(LineView):
         shown, left = columns.chosen(self.opened, width, _NAME)
         tied = columns.marks(self.opened, row)
         name = escape(self.opened.table.name(row))
-        lent, pieces = columns.lent(columns.of_tensor(self.opened, row, shown), cell_len(name + tied) - left + 1)
+        lent, pieces = columns.lent(columns.of_tensor(self.opened, row, shown), cell_len(name + tied) - left + 1, width)
         yield " " + marked(name, tied, left - 1 + lent), "plain"
         yield from pieces
 

@@ -81,7 +81,9 @@ class TreeView(LineView):
             tied = columns.marks(self.opened, line.item)
             yield indent + "  ", "plain"
             room = left - len(indent) - 2
-            lent, pieces = columns.lent(columns.of_tensor(self.opened, line.item, shown), cell_len(name + tied) - room)
+            lent, pieces = columns.lent(
+                columns.of_tensor(self.opened, line.item, shown), cell_len(name + tied) - room, width
+            )
             yield marked(name, tied, room + lent), "plain"
             yield from pieces
             return
@@ -92,7 +94,7 @@ class TreeView(LineView):
         blocks = self._marked(line.item)
         name += columns.marks(self.opened, line.item)
         wanted = cell_len(name) + (2 + cell_len(blocks) if blocks else 0)
-        lent, pieces = columns.lent(columns.of_branch(self.opened, line.item, shown), wanted - room)
+        lent, pieces = columns.lent(columns.of_branch(self.opened, line.item, shown), wanted - room, width)
         yield from _level(line.item, name, room + lent, blocks)
         yield from pieces
 

@@ -104,11 +104,11 @@ def test_one_command_leads_past_what_torch_refuses_and_wrappers_to_a_loaded_mode
     *_, fits, todo = explained(tmp_path, code).splitlines()
     assert fits == "  without their prefixes, all 2 keys fit net in your program"
     command = todo.split(":   ")[1]
-    assert command == "ckptdoctor fix x.pt --select P201 --strip-module"
+    assert command == "ckptdoctor fix x.pt --weights-only-safe --strip-module"
     monkeypatch.chdir(tmp_path)
     assert CliRunner().invoke(cli, command.split()[1:]).exit_code == 0
     torch.nn.Linear(3, 2).load_state_dict(torch.load("x.fixed.pt")["model"])
-    assert explained(tmp_path, code.replace("x.pt", "fits.pt")).endswith("ckptdoctor fix fits.pt --select P201\n")
+    assert explained(tmp_path, code.replace("x.pt", "fits.pt")).endswith("ckptdoctor fix fits.pt --weights-only-safe\n")
 
 
 @pytest.mark.parametrize(

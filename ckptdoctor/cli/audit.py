@@ -57,8 +57,8 @@ _BAD = ("broken", "error", "warning", "weightless", "unfinished")
 @click.option(
     "--deep",
     type=Choice(_MODES),
-    help="Also read every byte: of what has changed since it was last read (the default), of one in twenty, others "
-    "each day (sample), or of all.",
+    help="Also read every byte: of what has changed since it was last read (changed, the default), of one in twenty, "
+    "different ones each day (sample), or of all.",
 )
 @click.option("--shard", metavar="K/N", callback=_part, help="Examine the K-th of N parts, for jobs of an array.")
 @click.option(
@@ -69,7 +69,7 @@ _BAD = ("broken", "error", "warning", "weightless", "unfinished")
 @click.option(
     "--limit-rate", metavar="RATE", help="Read no faster than this, such as 500MB/s, in all processes together."
 )
-@click.option("--merge", is_flag=True, help="STORE... are databases: merge them into one.")
+@click.option("--merge", is_flag=True, help="Merge databases into one: STORE... are what other audits wrote.")
 @click.option(
     "--export",
     metavar="parquet[=FOLDER]",
@@ -96,10 +96,11 @@ def command(
 ) -> ExitStatus:
     """Examine every checkpoint of a store, into a database.
 
-    STORE is a folder with any number of runs below it, or an address such as s3://bucket/runs. Each checkpoint gets
-    what check finds in its headers, its step, how far it is valid, and what it takes on disk. The database is SQLite.
+    STORE is a folder with any number of runs below it, or an address such as s3://bucket/runs. For each checkpoint, the
+    database holds what check finds in its headers, its step, how much of it is proven valid, and its size on disk. It
+    is SQLite.
 
-    The same command again examines only what has changed. Ctrl-C, or a crash, loses nothing that was examined before.
+    Run the same command again to examine only what has changed. Ctrl-C, or a crash, loses nothing of what was examined.
     For pandas, DuckDB or Spark, --export parquet writes the tables once more, into the folder store-parquet.
 
     Exit status: 0 nothing at warning or above, 1 findings, 2 invalid usage, or something that cannot be read.

@@ -71,25 +71,27 @@ def command(
 ) -> ExitStatus:
     """Replace damaged tensors with those of another copy.
 
-    OTHER is another copy of the same checkpoint. Without --key, tensors are damaged if they do not match their
-    checksum, have holes of zero bytes, or contain NaN or infinities. Names, shapes and dtypes must be the same in
-    OTHER, and its tensors must be intact. All other bytes of DAMAGED stay as they are. Bytes that match the checksum in
-    DAMAGED are what was saved; without a checksum, both files must agree in every other tensor to count as copies of
-    one save, and anything else needs --unsafe-fixes. A seal or a published hash that the result has proves it as well.
+    OTHER is another copy of the same checkpoint. A tensor is damaged if it does not match its checksum, has holes of
+    zero bytes, or contains NaN or infinities; --key names tensors to replace instead. OTHER must have each of them
+    intact, with the same name, shape and dtype. All other bytes of DAMAGED stay as they are.
 
-    From an address (https://, hf://, s3://), only headers and the damaged tensors are fetched. The whole file is proven
-    by the SHA-256 that its server publishes, or by a seal next to either file; without those, the report names the
-    tensors that their own checksums prove.
+    A checksum in DAMAGED, a seal or a published hash proves that the new bytes are those that were saved. Without one,
+    both files must agree in every other tensor to count as copies of one save. Anything else needs --unsafe-fixes.
 
-    A tensor of a PyTorch .pt (zip) file that OTHER does not have is healed if its checksum shows which one bit was
-    flipped, and other damage would look the same in fewer than 1 of 10,000 cases, or a seal or a published SHA-256
-    agrees. Without --from, nothing else is done; ckptdoctor salvage recovers what is intact. The output is verified
-    before it gets its name, and the original is never touched.
+    From an address (https://, hf://, s3://), only headers and the damaged tensors are fetched. The SHA-256 that its
+    server publishes, or a seal next to either file, proves the whole file. Without those, the report names the tensors
+    that their own checksums prove.
 
-    If DAMAGED is a folder, OTHER is another copy of it. Each of its files is healed completely or not at all, and all
-    files together show whether the folders are copies of one save. A file that is missing or cannot be read is copied
-    from OTHER if it has the sealed SHA-256, or if it has the tensors that the index names and the folders agree in all
-    others. The output is a new folder with all files; -o DAMAGED --force replaces damaged files only.
+    A single flipped bit of a PyTorch .pt (zip) file needs no other copy: it is flipped back if the checksum shows which
+    one it was, and other damage would look the same in fewer than 1 of 10,000 cases, or a seal or a published SHA-256
+    agrees. Without --from, nothing else is done; ckptdoctor salvage recovers what is intact.
+
+    If DAMAGED is a folder, OTHER is another copy of it. Each file is healed completely or not at all, and all files
+    together show whether the folders are copies of one save. A missing or unreadable file is copied from OTHER if it
+    has the sealed SHA-256, or if it has the tensors that the index names and the folders agree in all others.
+
+    The output is verified before it gets its name. The original stays as it is, unless -o names it and --force is
+    given; in a folder, that replaces damaged files only.
 
     Exit status: 0 nothing is damaged any more, 1 something was refused or is still damaged, 2 invalid usage or an
     unreadable path.

@@ -37,7 +37,7 @@ def command(run: str, resumable: bool, verified: bool, json: bool, style: str) -
     RUN is the folder of a training run: of transformers, Lightning, accelerate, DeepSpeed, Megatron, torchtitan,
     ckptdoctor train, or anything else that numbers its files. It may be an address such as s3://bucket/runs/x.
 
-    Only the path is on stdout: train.py --resume "$(ckptdoctor latest RUN --resumable)". stderr says what was
+    Only the path is on stdout: train.py --resume "$(ckptdoctor latest RUN --resumable)". stderr shows what was
     proven about it, and why each newer checkpoint was passed over. One that is still being written is never printed.
     Steps in the contents decide the order, then the numbers in names.
 

@@ -60,11 +60,11 @@ def command(
 
     STORE.db is what ckptdoctor audit wrote. The plan names every checkpoint, and why it stays. Whatever you choose,
     each run keeps the newest valid one, the newest that training can resume from, what any of these needs, what a link
-    names, and what could not be examined. Files that hold different tensors, or whose names differ in more than
+    points to, and what could not be examined. Files that hold different tensors, or whose names differ in more than
     numbers, do not replace each other.
 
-    With --apply, every byte of the newest ones is read first, whatever has changed since the audit stays, and the rest
-    is moved into .ckptdoctor-trash in the store. Nothing is deleted: that is left to you.
+    With --apply, every byte of the newest ones is read first, anything that has changed since the audit stays, and the
+    rest is moved into .ckptdoctor-trash in the store. Nothing is deleted: that is left to you.
 
     Exit status: 0 done, 1 something that should have gone or come back stayed where it is, 2 invalid usage, or an
     inventory that cannot be used.

@@ -39,11 +39,13 @@ def command(
     """Rebuild lost blocks of a sealed file from its parity.
 
     ckptdoctor seal --parity writes the parity. Every block of the file is compared with its checksum, and blocks that
-    do not match or are cut off are rebuilt, whatever the file is. The output must have the sealed SHA-256 before it
-    gets its name, and the original is never touched. If more is lost than the parity can rebuild, nothing is written.
+    do not match or are cut off are rebuilt, whatever the format of the file. The output must have the sealed SHA-256
+    before it gets its name. If more is lost than the parity can rebuild, nothing is written.
 
     If PATH is a folder, each of its files is rebuilt completely or not at all, and a sealed one without parity is
-    compared with its SHA-256. The output is a new folder with all files; -o PATH --force replaces damaged files only.
+    compared with its SHA-256. The output is a new folder with all files.
+
+    The original stays as it is, unless -o names it and --force is given; in a folder, that replaces damaged files only.
 
     Exit status: 0 rebuilt, or nothing is lost; 1 refused, or something is still damaged; 2 invalid usage, an unreadable
     path, or no parity.

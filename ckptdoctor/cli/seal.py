@@ -29,7 +29,8 @@ _EXAMPLES = (
 @click.option(
     "--parity",
     metavar="PERCENT",
-    help="Also write PATH.parity, of that share of the file, from which ckptdoctor rebuild restores lost blocks.",
+    help="Also write PATH.parity, as large as this share of the file, from which ckptdoctor rebuild restores lost "
+    "blocks.",
 )
 @click.option("--force", is_flag=True, help="Replace an existing seal, and its parity.")
 @click.option(
@@ -45,12 +46,12 @@ _EXAMPLES = (
 def command(path: str, output: str | None, parity: str | None, force: bool, style: str, color: str) -> ExitStatus:
     """Write the hashes of a checkpoint next to it.
 
-    One read makes the SHA-256 of each file, of each tensor, and of each MiB of a tensor. They prove later that bytes
-    are as they were, and name the tensors that are not; they do not show that the bytes were good. A folder is sealed
-    as a whole, without .git and .cache. ckptdoctor verify compares it with the seal, and so does check --deep.
+    One read makes the SHA-256 of each file, of each tensor, and of each MiB of a tensor. Later, ckptdoctor verify and
+    check --deep compare the bytes with these hashes, and name the tensors that changed. A seal does not prove that the
+    bytes were good when it was made. A folder is sealed as a whole, without .git and .cache.
 
-    With --parity, from 0.5% to 100%, a second read makes a parity file next to each file, from which ckptdoctor rebuild
-    restores blocks that are damaged or cut off later, up to the bound that is printed. It needs the package zfec:
+    With --parity, from 0.5% to 100%, a second read makes a parity file next to each file. From it, ckptdoctor rebuild
+    restores blocks that are damaged or cut off later, up to the limit that is printed. It needs the package zfec:
     pip install 'ckptdoctor[parity]'.
 
     Exit status: 0 sealed, 2 invalid usage, an unreadable path, or a seal that cannot be written.

@@ -72,9 +72,9 @@ def command(
 ) -> ExitStatus:
     """Print a line for each new checkpoint of a run when it is complete.
 
-    RUN is the folder of a run, as for latest; it need not exist yet. Each line has the step, the size, the time and the
-    distance of the weights since the checkpoint before, and what was proven: every byte is read. Checkpoints that are
-    already there have no line, except with --once.
+    RUN is the folder of a run, as for latest; it need not exist yet. Each line has the step, the size, the time, how
+    far the weights have moved since the checkpoint before, and what was proven: every byte is read. Checkpoints that
+    are already there have no line, except with --once.
 
     Nothing is printed about a checkpoint that is still being written: its names, the file that the library writes last,
     and its headers show that, and sizes and times must be the same in two looks. One that stays cut off for a minute is

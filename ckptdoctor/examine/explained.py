@@ -21,6 +21,7 @@ from ckptdoctor.findings import Coverage, FileReport
 from ckptdoctor.noun import replace
 from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.rules.incompatible_keys import LoadError
+from ckptdoctor.rules.kit.blocked import WEIGHTS_ONLY_SAFE
 from ckptdoctor.rules.registry import all_rules
 from ckptdoctor.target.error_text import as_reference, loaded
 from ckptdoctor.wording import listed, plural
@@ -136,7 +137,7 @@ def _after(path: str, options: tuple[str, ...]) -> Checkpoint | None:
 
 def _together(path: str, options: tuple[str, ...]) -> FixRequest | None:
     """Return what one command with these options asks for; None where another order would be another request."""
-    root, module, cpu = None, False, False
+    root, module, cpu, plain = None, False, False, False
     prefixes: list[str] = []
     codes: list[str] = []
     for name, *value in map(shlex.split, options):
@@ -148,13 +149,15 @@ def _together(path: str, options: tuple[str, ...]) -> FixRequest | None:
             prefixes.append(value[0])
         elif name == "--to-cpu":
             cpu = True
+        elif name == WEIGHTS_ONLY_SAFE:
+            plain = True
         elif name == "--select":
             codes += value
         else:
             return None
     selection = Selection(tuple(codes)) if codes else Selection()
     named = FixRequest(path, root=root, strip_module=module, strip_prefixes=tuple(prefixes), to_cpu=cpu)
-    return replace(named, selection=selection) if options else None
+    return replace(named, selection=selection, weights_only_safe=plain) if options else None
 
 
 def _has_exactly(contents: Checkpoint, wanted: Collection[str], place: KeyPath) -> bool:

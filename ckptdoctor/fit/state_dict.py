@@ -221,8 +221,8 @@ def refusal(
     if not all(move.sure for move in comparison.moves):
         lines.append("  More names can be guessed from their order, but not proven; ckptdoctor does not guess here.")
     lines.append(
-        f"  More: ckptdoctor check {checkpoint.path} --model …; ckptdoctor fix writes a repaired file, and "
-        "strict=False loads what fits."
+        f"  strict=False loads what fits. ckptdoctor.check({checkpoint.path!r}, model=…) shows what to do about "
+        "the rest."
     )
     return RefusedError("\n".join(lines))
 

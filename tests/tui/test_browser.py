@@ -351,11 +351,11 @@ def test_capital_y_copies_python():
 
 
 def test_a_tensor_is_drawn_without_opening_it(monkeypatch, tmp_path):
-    """Numbers, histogram and heatmap, once the cursor rests on it."""
+    """Numbers, histogram and heatmap, once the cursor rests on it: also on the first one, when the file is opened."""
     monkeypatch.setattr(values_preview, "REST", 0.01)
     torch.save({"a": torch.arange(-50.0, 50.0).reshape(10, 10), "b": torch.ones(3)}, tmp_path / "a.pt")
-    text = browse(tmp_path / "a.pt", "down", "up")
-    assert "norm " in text and "┼" in text and "▀▀▀▀" in text
+    for text in walk(tmp_path / "a.pt", (), ("down", "up")):
+        assert "norm " in text and "┼" in text and "▀▀▀▀" in text
 
 
 def test_filters_that_were_typed_come_back():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from textual.command import CommandList
 from textual.filter import DimFilter
 
 from tests.tui import WIDE, walk
@@ -14,14 +15,30 @@ READABLE = 4.5  # WCAG 2.2, 1.4.3: of text, 4.5 to 1
 def faint(app):
     """Texts whose colour is too near to that of their background, with the ratio of the two."""
     found = {}
-    dim = DimFilter()
     for strip in app.screen._compositor.render_strips():
-        for text, style, _ in strip.apply_filter(dim, app.screen.background_colors[1]):
-            if style is not None and any(sign.isalnum() for sign in text):
-                front, back = style.color.get_truecolor(), style.bgcolor.get_truecolor(foreground=False)
-                front, back = (back, front) if style.reverse else (front, back)
-                if ratio(front, back) < READABLE:
-                    found[text.strip()] = round(ratio(front, back), 1)
+        found |= faint_of(app, strip)
+    return found
+
+
+def faint_of(app, strip):
+    """Those of one line."""
+    found = {}
+    for text, style, _ in strip.apply_filter(DimFilter(), app.screen.background_colors[1]):
+        if style is not None and any(sign.isalnum() for sign in text):
+            front, back = style.color.get_truecolor(), style.bgcolor.get_truecolor(foreground=False)
+            front, back = (back, front) if style.reverse else (front, back)
+            if ratio(front, back) < READABLE:
+                found[text.strip()] = round(ratio(front, back), 1)
+    return found
+
+
+def faint_commands(app):
+    """The same, of the list of commands alone: the screen below it is faint on purpose."""
+    region = app.screen.query_one(CommandList).region
+    found = {}
+    for line, strip in enumerate(app.screen._compositor.render_strips()):
+        if region.y <= line < region.bottom:
+            found |= faint_of(app, strip.crop(region.x, region.right))
     return found
 
 
@@ -48,4 +65,5 @@ def test_everything_can_be_read(theme, library):
     found += walk("a.pt", ("v", "o", "home"), ("c",), look=faint, theme=theme, other="b.pt")
     found += walk("cut.pt", (), look=faint, theme=theme)
     found += walk(".", (), look=faint, theme=theme)
+    found += walk("resnet.pt", ("colon",), ("down",), ("text:f",), look=faint_commands, theme=theme)
     assert {text: told for each in found for text, told in each.items()} == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
+import torch
 
 from tests.tui import browse, walk
 from tests.tui.pairs import save_pair
@@ -34,3 +35,12 @@ def test_every_screen_has_names(folder, monkeypatch):
     compared = browse("a.pt", size=PHONE, other="b.pt")
     assert "conv1.weight" in compared and "[10, 32] ≠ [100, 32]" in compared
     assert "layer1.0.bn1.bias  intact" in browse("a_download_that_was_cut.pt", size=PHONE)
+
+
+def test_a_long_name_is_whole(tmp_path):
+    """It takes the room of its size, which the pane below has; a name that leaves room has its size next to it."""
+    name = "h.0.post_attention_layernorm.weight"
+    torch.save({name: torch.ones(64, 64), "h.1.bias": torch.ones(8), "h.1.w": torch.ones(9)}, tmp_path / "a.pt")
+    shown = browse(tmp_path / "a.pt", "down", size=PHONE)
+    assert "│     0.post_attention_layernorm.weight    │" in shown
+    assert "│       bias                    32 bytes   │" in shown

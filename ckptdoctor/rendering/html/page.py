@@ -62,7 +62,7 @@ def render(examined: Examined) -> bytes:
     return framed(
         parts,
         titles=_TITLES,
-        title=_called(examined),
+        title=_title(examined),
         about="checkpoint report",
         header=_header(examined),
         tiles=tiles(examined),
@@ -110,8 +110,14 @@ def _called(examined: Examined) -> str:
     return os.path.basename(path) or path
 
 
+def _title(examined: Examined) -> str:
+    """Return what a tab is called: both files of a comparison, for there are often many of one file."""
+    other = examined.difference.b.path.rstrip("/") if examined.difference is not None else ""
+    return f"{_called(examined)} ↔ {os.path.basename(other) or other}" if other else _called(examined)
+
+
 def _header(examined: Examined) -> str:
-    other = f" <span>against {name(examined.difference.b.path)}</span>" if examined.difference is not None else ""
+    other = f" <span>compared with {name(examined.difference.b.path)}</span>" if examined.difference is not None else ""
     path = examined.report.path
     below = f'<p class="path">{name(path, 400)}</p>' if path != _called(examined) else ""
     return f"<h1>{name(_called(examined), 120)}{other}</h1>{below}"

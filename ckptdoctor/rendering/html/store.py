@@ -60,7 +60,7 @@ def render(found: Overview, version: str) -> bytes:
         about="stores of checkpoints",
         header=f"<h1>{name(title, 120)}</h1>{stores}",
         tiles=f'<dl class="tiles">{"".join(_tiles(found))}</dl>',
-        footer=f"<p>Out of {text(found.inventory)}, audited {text(found.when)}. Nothing in a file was run. "
+        footer=f"<p>From {text(found.inventory)}, audited {text(found.when)}. Nothing in a file was run. "
         f"ckptdoctor {text(version)}</p>",
         version=version,
         data=None,
@@ -139,7 +139,7 @@ def _broken(found: Overview) -> str:
         more = f"<summary>{count(len(rows) - _OPEN)} more</summary>"
         rows[_OPEN:] = [f"<details>{more}{''.join(rows[_OPEN:])}</details>"]
     rest = dict(found.left_out)["broken"]
-    about = "The last changed is first. Each has the command for it."
+    about = "The last changed comes first, each with what to do."
     if rest:
         about += f" {count(rest)} more are in the inventory: ckptdoctor check names what is wrong with each."
     return section("broken", "Broken", "".join(rows), about)
@@ -215,14 +215,17 @@ def _space(found: Overview) -> str:
         return ""
     areas = "".join(_areas(root, "", Rectangle(0, 0, _WIDTH, _MAP), None, 0))
     drawing = f'<svg viewBox="0 0 {_WIDTH:.0f} {_MAP:.0f}" role="img" aria-label="Sizes of folders">{areas}</svg>'
+    drawing = f'<div class="treemap scroll">{drawing}</div>' if areas else ""  # of a single folder it would be empty
     owners = [
         f'<tr><th scope="row">{text(owner or "not known")}</th><td class="n">{count(number)}</td>'
         f'<td class="n">{text(size(nbytes))}</td></tr>'
         for owner, number, nbytes in found.owners
     ]
     table = _table("owner-table", (("owner", ""), ("checkpoints", "n"), ("size", "n")), owners)
-    about = "Each area is a folder, as large as the checkpoints in it."
-    return section("size", "Space", f'<div class="treemap scroll">{drawing}</div>{table}', about)
+    about = (
+        "Each area is a folder, as large as the checkpoints in it." if areas else "All checkpoints are in one folder."
+    )
+    return section("size", "Space", f"{drawing}{table}", about)
 
 
 def _areas(folder: _Folder, path: str, box: Rectangle, colour: int | None, depth: int) -> Iterator[str]:

@@ -29,22 +29,26 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.noticed import Noted, format_of, notes_of, problems
-from ckptdoctor.rules.messages import CHECK, Message, Way
+from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.when import noticed
 
 FORMAT = "torch zip"
 _AGAIN = "Copy or download it again and compare the sizes, or use the checkpoint saved before it."
 TORCH_SAYS = "PytorchStreamReader failed reading zip archive: failed finding central directory"
+_AGAIN = (
+    Way("copy or download it again, or see what is left", "ckptdoctor check FILE"),
+    Way("if there is no other copy, recover what is intact", "ckptdoctor salvage FILE"),
+)
 MESSAGES = (
     Message(
         ("failed finding central directory",),
         "the archive has no end: the download or the save was cut short, or several processes wrote the same file",
-        (CHECK, Way("then", "copy or download it again, and compare its size with the source's")),
+        _AGAIN,
     ),
     Message(
         ("[Errno 22] Invalid argument",),
         "torch looked for the end of the archive and found none: the file was cut short",
-        (CHECK, Way("then", "copy or download it again, and compare its size with the source's")),
+        _AGAIN,
         near=("torch/serialization", "torch\\serialization", "PyTorchFileReader"),
     ),
 )

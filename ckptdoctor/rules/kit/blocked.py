@@ -7,9 +7,20 @@ from collections.abc import Mapping as Table
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Tensor, at, children, show_path, walk
 from ckptdoctor.checkpoint import Sequence as Items
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.edits import Convert, Drop, Edit, Fix, MakeTensors, Replace, Safety
-from ckptdoctor.facts.globals import Blocked, BlockedPlace, is_dangerous, is_harmless, outermost
-from ckptdoctor.facts.plain_data import NotPlainError, PlainForms, as_plain
+from ckptdoctor.facts.globals import (
+    NEEDS_IMPORT,
+    Blocked,
+    BlockedCause,
+    BlockedPlace,
+    blocked_by,
+    blocked_globals,
+    is_dangerous,
+    is_harmless,
+    outermost,
+)
+from ckptdoctor.facts.plain_data import NotPlainError, PlainForms, as_plain, plain_forms
 from ckptdoctor.findings import Location
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.kit import wording
@@ -113,7 +124,29 @@ def plain_fix(checkpoint: Checkpoint, objects: Objects, values: Sequence[object]
     """Return the fix: each of the objects becomes the plain data that it is."""
     wanted = dict(zip([place.path for place in objects.places], values, strict=True))
     edits = tuple([Replace(path, value) for path, value in gathered_values(checkpoint.tree, wanted).items()])
-    return Fix(title, edits, Safety.SAFE, f"--select {code}")
+    return Fix(title, edits, Safety.SAFE, plain_option(checkpoint, code))
+
+
+WEIGHTS_ONLY_SAFE = "--weights-only-safe"
+_NEVER_PLAIN = frozenset({BlockedCause.DANGEROUS, BlockedCause.MODULE, BlockedCause.DEVICE})
+
+
+def plain_option(checkpoint: Checkpoint, code: str) -> str:
+    """Return how to ask for plain data: for all of the file where all can be converted, else for what the rule found.
+
+    A class of the user's own is left alone here: its attributes are plain data, but what the class does is lost.
+    """
+    _, _, own = convertible(blocked_by(checkpoint, BlockedCause.FOREIGN))
+    return WEIGHTS_ONLY_SAFE if not own.blocked and has_plain_forms(checkpoint) else f"--select {code}"
+
+
+@cached_by_identity
+def has_plain_forms(checkpoint: Checkpoint) -> bool:
+    """Return whether plain data can say all that torch refuses in the file: what --weights-only-safe asks for."""
+    refused = [each for each in blocked_globals(checkpoint) if each.path not in NEEDS_IMPORT]
+    if any(each.cause in _NEVER_PLAIN or not each.places for each in refused):
+        return False
+    return not plain_forms(checkpoint.tree, outermost(refused)).stuck
 
 
 def conversion_edits(checkpoint: Checkpoint, wanted: PlainForms) -> list[Edit]:

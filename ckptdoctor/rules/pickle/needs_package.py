@@ -17,10 +17,10 @@ Detection
     code.
 
 Repair
-    ``ckptdoctor fix FILE --select P210`` converts configurations of OmegaConf, EasyDict, addict and munch to plain
-    dicts and lists. Safe: no value changes; interpolations stay text, and types and flags are dropped with the class.
-    ``--unsafe-fixes`` drops other objects that hold no tensors and have a key of their own. Unsafe: their contents are
-    lost in the new file.
+    ``ckptdoctor fix FILE --weights-only-safe`` converts configurations of OmegaConf, EasyDict, addict and munch to
+    plain dicts and lists. Safe: no value changes; interpolations stay text, and types and flags are dropped with the
+    class. ``--select P210 --unsafe-fixes`` drops other objects that hold no tensors and have a key of their own.
+    Unsafe: their contents are lost in the new file.
 """
 
 from __future__ import annotations

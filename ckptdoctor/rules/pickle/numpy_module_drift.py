@@ -16,10 +16,10 @@ Detection
     NumPy's names in the pickle, together with the values that they make.
 
 Repair
-    ``ckptdoctor fix FILE --select P202`` converts NumPy numbers, booleans, strings and times to Python's, arrays to
-    tensors with the same elements, and arrays without a torch dtype (strings, times, records, objects) to lists. Safe:
-    the values are bit-identical; ``numpy.random.set_state`` still accepts its state. Values that neither can express
-    stay: durations, float128, objects such as a Generator.
+    ``ckptdoctor fix FILE --weights-only-safe`` converts NumPy numbers, booleans, strings and times to Python's, arrays
+    to tensors with the same elements, and arrays without a torch dtype (strings, times, records, objects) to lists.
+    Safe: the values are bit-identical; ``numpy.random.set_state`` still accepts its state. It refuses values that
+    neither can express: durations, float128, objects such as a Generator. ``--select P202`` leaves those as they are.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _of_arrays(checkpoint: Checkpoint, wanted: PlainForms, objects: Objects) -> 
             f"convert {wording.plural(len(found), 'NumPy array')} to {' and '.join(into)}",
             edits,
             Safety.SAFE,
-            "--select P202",
+            refused.plain_option(checkpoint, "P202"),
         ),
     )
 

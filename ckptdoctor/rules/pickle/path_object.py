@@ -16,7 +16,7 @@ Detection
     The pickle names a class of ``pathlib``.
 
 Repair
-    ``ckptdoctor fix FILE --select P203`` converts every path to its text. Safe: ``Path(text)`` is the same path.
+    ``ckptdoctor fix FILE --weights-only-safe`` converts every path to its text. Safe: ``Path(text)`` is the same path.
 """
 
 from __future__ import annotations

@@ -18,8 +18,9 @@ Detection
     packages, P206 dangerous ones.
 
 Repair
-    ``ckptdoctor fix FILE --select P201`` converts objects that consist only of their attributes to plain data: a
-    Namespace to a dict, a date to its ISO text. Safe: nothing is guessed, and nothing inside is left out. Other objects
+    ``ckptdoctor fix FILE --weights-only-safe`` converts everything that torch rejects to plain data: a Namespace to a
+    dict, a date to its ISO text. Safe: nothing inside is left out, and it refuses what plain data cannot express. Where
+    it refuses, ``--select P201`` converts only objects that consist of nothing but their attributes. Other objects
     stay: allow their classes with ``torch.serialization.add_safe_globals``, or leave them out when saving.
 """
 
@@ -41,8 +42,8 @@ from ckptdoctor.rules.when import unusual_names
 
 _WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
 _PARTS = (
-    Way("repair it", "ckptdoctor fix FILE"),
-    Way("or the rest", "ckptdoctor fix FILE --select P201 --unsafe-fixes"),
+    Way("convert it to plain data", "ckptdoctor fix FILE --weights-only-safe"),
+    CHECK,
 )
 MESSAGES = (
     Message(

@@ -104,7 +104,7 @@ def blocks(branch: TreeBranch, values_of: ValuesOf, is_weight: Callable[[int], b
         if len(known) < len(block.rows):
             return []
         zero = [row for row in block.rows if is_weight(row) and _is_zero(values_of(row))]
-        found.append(_block(block.name, known, len(zero)))
+        found.append(_block(block.name.partition(".")[0], known, len(zero)))
     return found
 
 

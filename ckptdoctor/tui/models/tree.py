@@ -41,7 +41,7 @@ _BLOCK = 16  # keys that are looked at together at first
 _SORTED = 20_000  # things of one level that are put into natural order
 _COMPARED = 60_000  # tensors of one level that are looked through for blocks that are alike
 _FEWEST = 4  # blocks that become one line
-_NUMBERED = re.compile(r"\d{1,9}", re.ASCII)
+_NUMBERED = re.compile(r"(\d{1,9})((?:\..+)?)", re.ASCII | re.DOTALL)  # "12", and "12.experts" of an only child
 _CHAIN = 64  # levels of nested contents that become one line
 METADATA = Special("metadata")  # the step to the metadata of a safetensors file
 _OF_NUMPY = NUMPY_SCALARS | NUMPY_MAKERS | NUMPY_BUFFERS
@@ -107,7 +107,7 @@ class TreeBranch:
     kind: str = ""
     role: str = ""
     blocks: list[TreeBranch] = field(default_factory=list)  # of a fold: neighbours that are alike but for their number
-    span: str = ""  # of a fold: their numbers
+    span: str = ""  # of a fold: their numbers, and what follows these in all of them
     parent: TreeBranch | None = None
     index: int = 0
     figures: Figures | None = None  # these two once somebody has asked for them
@@ -256,14 +256,16 @@ class Tree:
         """Return the items with neighbours that are alike except for their number, such as layers, as one."""
         found: list[TreeItem] = []
         run: list[TreeBranch] = []
-        before: object = None
+        number, tail, before = 0, "", None
         for item in [*items, None]:
-            block = item if isinstance(item, TreeBranch) and item.is_module and _NUMBERED.fullmatch(item.name) else None
+            named = _NUMBERED.fullmatch(item.name) if isinstance(item, TreeBranch) and item.is_module else None
+            block = item if isinstance(item, TreeBranch) and named is not None else None
+            at, end = (int(named[1]), named[2]) if named is not None else (0, "")
             sign = self._signature(block) if block is not None else None
-            if run and not (block is not None and sign == before and int(block.name) == int(run[-1].name) + 1):
-                found += [self._fold(branch, run)] if len(run) >= _FEWEST else run
+            if run and not (block is not None and (at, end, sign) == (number + 1, tail, before)):
+                found += [self._fold(branch, run, tail)] if len(run) >= _FEWEST else run
                 run = []
-            before = sign
+            number, tail, before = at, end, sign
             if block is not None:
                 run.append(block)
             elif item is not None:
@@ -275,8 +277,9 @@ class Tree:
         steps, tensors, begin = self.table.steps(len(block.path)), self.table.tensors, len(block.prefix)
         return sorted([(steps[row][begin:], (each := tensors[row]).shape, each.dtype.name) for row in block.rows])
 
-    def _fold(self, branch: TreeBranch, run: list[TreeBranch]) -> TreeBranch:
-        span = f"{{{run[0].name}…{run[-1].name}}}"
+    def _fold(self, branch: TreeBranch, run: list[TreeBranch], tail: str) -> TreeBranch:
+        first, last = [block.name.removesuffix(tail) for block in (run[0], run[-1])]
+        span = f"{{{first}…{last}}}{tail}"
         rows = as_rows(sorted([row for block in run for row in block.rows]))
         for index, block in enumerate(run):
             block.index = index

@@ -49,7 +49,7 @@ class BrowserScreen(PlacesScreen):
         key("B", "next_bookmark", "next bookmark", "Go to the next bookmark"),
         *PANES,
         key("e", "examine_deeply", "deep", "Read every byte: checksums and values", show=True),
-        key("f", "repair", "repair", "Choose repairs, see the plan, write a repaired file", show=True),
+        key("f", "repair", "fix", "Choose repairs, see the plan, write a repaired file", show=True),
         key("s", "salvage", "salvage", "Show what is intact in a damaged file, and save it"),
         key("c", "fit", "fit", "Show how much of it fits the target of --model, --config or --like"),
         key("D", "compare", "compare", "Compare with another file in the folder"),

@@ -172,6 +172,8 @@ class ExaminedScreen(Screen[None], StillReading):
             from ckptdoctor.tui.screens.damaged import DamagedScreen
 
             self.app.switch_screen(DamagedScreen(report, self.path, self._of))
+        else:
+            self.query_one(Detail).read_at_once()
 
     def on_examination_failed(self, message: messages.ExaminationFailed) -> None:
         """End with the reason, or show it where there are contents already."""

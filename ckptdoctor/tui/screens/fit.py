@@ -41,7 +41,7 @@ class FitScreen(Screen[None], StillReading):
     AUTO_FOCUS = "FitView"
     BINDINGS: ClassVar[list[BindingType]] = [
         key("escape,c", "back", "back", "Back to where you came from", show=True, display="esc"),
-        key("f", "repair", "repair", "Apply these steps: see the plan, write a repaired file", show=True),
+        key("f", "repair", "fix", "Apply these steps: see the plan, write a repaired file", show=True),
         *PANES,
         key("question_mark,f1", "help", "help", "All keys", show=True),
     ]

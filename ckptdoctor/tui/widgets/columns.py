@@ -12,10 +12,11 @@ from ckptdoctor.rendering.numbers import amount, count, plural, shape, size
 from ckptdoctor.rendering.value_numbers import number, sparkline
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.tree import TreeBranch, TreeItem
-from ckptdoctor.tui.widgets.line_view import fit, of_severity
+from ckptdoctor.tui.widgets.line_view import PHONE, fit, of_severity
 
 _BADGE = 2
 _DIGITS = 7  # signs of a standard deviation that its column has room for
+_MORE = 3  # cells of how many other devices there are
 _LEFT = ("device", "values")  # columns that begin at the left
 # the columns in the order in which they get room, with their cells, and where they stand
 _ROOM = (("bytes", 10), ("shape", 17), ("dtype", 8), ("device", 9), ("elements", 9))
@@ -35,14 +36,21 @@ _PLACES = ("shape", "dtype", "elements", "std", "values", "range", "NaN", "bytes
 Pieces = Iterator[tuple[str, str]]
 
 
-@lru_cache(maxsize=64)
-def chosen(width: int, least: int, measured: bool = False) -> tuple[dict[str, int], int]:
+def chosen(opened: OpenedCheckpoint, width: int, least: int) -> tuple[dict[str, int], int]:
     """Return the columns that fit into ``width`` cells next to ``least`` for the name, and what is left for that.
 
-    Where values are ``measured``, they have columns before what the headers say.
+    Where values are measured, they have columns before what the headers say.
     """
+    devices = {device for _, device in opened.table.kind_names}
+    longest = 1 + max([len(escape(device)) for device in devices], default=0) + _MORE * (len(devices) > 1)
+    return _chosen(width, least, bool(opened.values), longest)
+
+
+@lru_cache(maxsize=64)
+def _chosen(width: int, least: int, measured: bool, device: int) -> tuple[dict[str, int], int]:
     left, found = width - _BADGE, {}
-    for name, cells in _MEASURED if measured else _ROOM:
+    for name, most in _MEASURED if measured else _ROOM:
+        cells = min(most, device) if name == "device" else most
         if left - cells < least + _SPARE.get(name, 0):
             break
         found[name] = cells
@@ -104,11 +112,23 @@ def of_branch(opened: OpenedCheckpoint, branch: TreeBranch, columns: dict[str, i
     yield of_severity(opened.badges.worst(branch))
 
 
-def lent(pieces: Pieces, wanted: int) -> tuple[int, list[tuple[str, str]]]:
-    """Return how many blank cells before the columns a long name may have, and the columns without those."""
+def lent(pieces: Pieces, wanted: int, width: int) -> tuple[int, list[tuple[str, str]]]:
+    """Return how many cells of the columns a long name may have, and what is left of the columns.
+
+    They are the blank ones before the first column; on a phone names come first, and that column may go altogether.
+    """
     (text, look), *others = pieces
-    spare = max(0, min(wanted, len(text) - len(text.lstrip(" ")) - 2))
-    return spare, [(text[spare:], look), *others]
+    given = 0
+    while width < PHONE and others and wanted > given + _blank(text):
+        given += len(text)
+        (text, look), *others = others
+    spare = max(0, min(wanted - given, _blank(text)))
+    return given + spare, [(text[spare:], look), *others]
+
+
+def _blank(text: str) -> int:
+    """Return how many cells at the beginning of a column are blank, without the two that keep it from the name."""
+    return max(0, len(text) - len(text.lstrip(" ")) - 2)
 
 
 def _set(texts: dict[str, tuple[str, str]], columns: dict[str, int]) -> Pieces:

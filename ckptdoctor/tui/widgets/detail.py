@@ -21,6 +21,7 @@ from textual.widgets import Static
 
 from ckptdoctor.filters.words import RULES, WORDS
 from ckptdoctor.findings import Finding
+from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.rendering.contents import place
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import plural
@@ -46,6 +47,7 @@ _AT_ONCE = 600  # tensors of a level that are counted while a key waits
 _LOW = 8  # lines of the pane up to which there is no room for all that the headers say
 _TALL = 20  # lines of the pane from which on what is drawn by depth has two
 _SHARE = 9  # cells of a share of the whole, and the blanks around it
+_LITTLE = 16 << 20  # bytes of values that are read when a file is opened
 _CONSOLE = Console(width=80)  # which rich wants to wrap a text
 _FINDINGS = 6  # findings about something that are listed with it
 _MESSAGE = 400  # characters of the message of such a finding
@@ -68,6 +70,7 @@ class Detail(VerticalScroll):
         super().__init__(id=id)
         self._opened_on: TreeItem | None = None
         self._has_moved = False
+        self._is_quiet = False  # whether nothing else reads the file that was opened
         self._shown: tuple[OpenedCheckpoint, TreeItem] | None = None
         self._blocks: list[TreeBranch] = []  # that are drawn by depth
         self._prepared: TreeBranch | None = None  # the large level whose parts are counted
@@ -83,7 +86,7 @@ class Detail(VerticalScroll):
     def explain_filters(self) -> None:
         """Say how filters are written, where nothing is left that could be shown."""
         self._shown, self._blocks = None, []
-        self.border_title = Content("what a filter asks for")
+        self.border_title = Content("how to filter")
         text = Text(f"{RULES}\n\n")
         room = max([cell_len(word) for word, _ in WORDS]) + 2
         for word, kept in WORDS:
@@ -119,12 +122,25 @@ class Detail(VerticalScroll):
         if branch is not None and large:
             self.query_one(ValuesPreview).prepare(opened, branch, lambda: self._ready(opened, branch, item))
             return
-        if not self._has_moved:  # opening a file reads no values
+        if not (self._has_moved or self._reads_at_once(opened, item)):
             return
         if isinstance(item, int):
             self.query_one(ValuesPreview).look_at(opened, item)
         elif isinstance(item, TreeBranch):
             self.query_one(ValuesPreview).measure(opened, item, lambda: self._known(opened, item))
+
+    def read_at_once(self) -> None:
+        """Read what the cursor is on since the file was opened, where that is little: the rules have all they need."""
+        self._is_quiet = True
+        if self._shown is not None and not self._has_moved:
+            self.show_item(*self._shown)
+
+    def _reads_at_once(self, opened: OpenedCheckpoint, item: TreeItem) -> bool:
+        """Return whether values are read though no key was pressed: few of them, of a file on this machine."""
+        if not self._is_quiet or is_address(opened.path) or isinstance(item, TreeValue):
+            return False
+        nbytes = opened.table.nbytes[item] if isinstance(item, int) else opened.lines.tree.figures(item).nbytes
+        return nbytes <= _LITTLE
 
     def _findings(self, opened: OpenedCheckpoint, item: TreeItem, text: Text, low: bool) -> None:
         """List the findings about it; where there is little room, each on one line, so that values are seen as well."""

@@ -58,10 +58,10 @@ class ListView(LineView):
         """Name and columns."""
         assert self.opened is not None
         row = self.rows[number]
-        shown, left = columns.chosen(width, _NAME, bool(self.opened.values))
+        shown, left = columns.chosen(self.opened, width, _NAME)
         tied = columns.marks(self.opened, row)
         name = escape(self.opened.table.name(row))
-        lent, pieces = columns.lent(columns.of_tensor(self.opened, row, shown), cell_len(name + tied) - left + 1)
+        lent, pieces = columns.lent(columns.of_tensor(self.opened, row, shown), cell_len(name + tied) - left + 1, width)
         yield " " + marked(name, tied, left - 1 + lent), "plain"
         yield from pieces
 

@@ -72,7 +72,7 @@ class TreeView(LineView):
         assert self.lines is not None and self.opened is not None
         line = self.lines.at(number)
         indent = " " * min(line.depth * _INDENT, _DEEPEST, width // 3)
-        shown, left = columns.chosen(width, _NAME, bool(self.opened.values))
+        shown, left = columns.chosen(self.opened, width, _NAME)
         if isinstance(line.item, TreeValue):
             yield from _value(line.item, indent + "  ", width, columns.marks(self.opened, line.item))
             return
@@ -81,7 +81,9 @@ class TreeView(LineView):
             tied = columns.marks(self.opened, line.item)
             yield indent + "  ", "plain"
             room = left - len(indent) - 2
-            lent, pieces = columns.lent(columns.of_tensor(self.opened, line.item, shown), cell_len(name + tied) - room)
+            lent, pieces = columns.lent(
+                columns.of_tensor(self.opened, line.item, shown), cell_len(name + tied) - room, width
+            )
             yield marked(name, tied, room + lent), "plain"
             yield from pieces
             return
@@ -92,7 +94,7 @@ class TreeView(LineView):
         blocks = self._marked(line.item)
         name += columns.marks(self.opened, line.item)
         wanted = cell_len(name) + (2 + cell_len(blocks) if blocks else 0)
-        lent, pieces = columns.lent(columns.of_branch(self.opened, line.item, shown), wanted - room)
+        lent, pieces = columns.lent(columns.of_branch(self.opened, line.item, shown), wanted - room, width)
         yield from _level(line.item, name, room + lent, blocks)
         yield from pieces
 
@@ -102,7 +104,7 @@ class TreeView(LineView):
         badges = self.opened.badges
         if not fold.blocks or badges.worst(fold) is None:
             return ""
-        found = [block.name for block in fold.blocks if badges.worst(block) is not None]
+        found = [block.name.partition(".")[0] for block in fold.blocks if badges.worst(block) is not None]
         return "" if len(found) == len(fold.blocks) else f"● {and_more(found, _NAMED, spelt=str)}"
 
     def line(self) -> TreeLine | None:

@@ -97,6 +97,7 @@ def test_findings_come_with_the_command_that_repairs_them(shelf):
 def test_two_files_are_compared(shelf):
     """What was added, removed and changed, and how far the values of modules are apart."""
     text = pages.page(shelf / "model.pt", shelf / "tuned.pt")
+    assert "<title>model.pt ↔ tuned.pt · checkpoint report</title>" in text
     assert "Only in A: 1 tensor" in text and "Only in B: 1 tensor" in text
     assert "relative L2" in text and "score.<wbr>weight" in text
     found = pages.data(text)

@@ -59,6 +59,14 @@ def test_what_leads_to_a_command_has_it(tmp_path):
     assert re.search(r"ckptdoctor graft [^<]*:</p>", card) and "ckptdoctor salvage" in card.rpartition("</p>")[2]
 
 
+def test_a_single_folder_is_no_map(tmp_path):
+    """An area that is all there is shows nothing: the page says that everything is in one folder."""
+    write(tmp_path / "store" / "model_1.pt", saved(weights()))
+    run_here("audit", "store", "-o", "store.db", "--jobs", "1", cwd=tmp_path)
+    made = page(tmp_path)
+    assert "All checkpoints are in one folder." in made and 'aria-label="Sizes of folders"' not in made
+
+
 def test_on_a_phone_each_number_says_what_it_is(store):
     """Where rows are stacked, there is no heading above them; paths are those within the store."""
     made = page(store)

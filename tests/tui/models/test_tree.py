@@ -225,6 +225,18 @@ def test_blocks_that_are_alike_are_one_line():
     assert [len(block.rows) for block in fold.blocks] == [2] * 12 and len(fold.rows) == 24
 
 
+def test_blocks_of_an_only_child_are_one_line():
+    """Its name follows the numbers; blocks whose only child has another name are not among them."""
+    keys = [f"h.{layer}.block.{leaf}" for layer in range(5) for leaf in "ab"]
+    lines = natural("first", *keys)
+    assert names(lines) == ["first", "h.{0…4}.block"]
+    lines.open(lines.at(1).item)
+    assert names(lines)[2:4] == ["  0.block", "  1.block"]
+    others = [f"h.{layer}.other.{leaf}" for layer in range(5, 9) for leaf in "ab"]
+    folds = [name for name in names(opened(natural(*keys, *others))) if "{" in name]
+    assert folds == ["  {0…4}.block", "  {5…8}.other"]
+
+
 def test_a_block_that_differs_has_its_own_line():
     """So has one that is missing: only neighbours are put together."""
     keys = [f"layers.{layer}.{leaf}" for layer in range(11) for leaf in "ab" if layer != 9]

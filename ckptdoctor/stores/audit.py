@@ -18,7 +18,8 @@ from ckptdoctor.checkpoint import process
 from ckptdoctor.checkpoint.progress import phase
 from ckptdoctor.errors import UsageError
 from ckptdoctor.noun import field, noun, replace
-from ckptdoctor.runs.listing import Entry
+from ckptdoctor.remote.connected import connections_kept
+from ckptdoctor.remote.entry import Entry
 from ckptdoctor.stores.engines.engine import Done, Engine
 from ckptdoctor.stores.engines.named import engine_named
 from ckptdoctor.stores.examine import failed, reference_row
@@ -105,6 +106,7 @@ def audit(request: AuditRequest, engine: Engine | None = None) -> Audited:
     """
     started = perf_counter()
     with ExitStack() as opened:
+        opened.enter_context(connections_kept())
         listed_in = request.stores if request.from_inventory else ()
         manifests = [opened.enter_context(closing(Manifest(each))) for each in listed_in]
         places: dict[str, Callable[[str], list[Entry]] | None] = {each.store: each.entries for each in manifests}

@@ -351,7 +351,8 @@ class _Memory:
 
     def holds(self, known: Grouped) -> bool:
         """Return whether its checkpoints need not be examined again."""
-        if not self.work.writer.holds(known, self.work.is_read, again=self.work.request.deep == "all"):
+        deep = self.work.request.deep
+        if not self.work.writer.holds(known, self.work.is_read if deep else None, again=deep == "all"):
             return False
         number = len(known.checkpoints)
         self.work.listed += number

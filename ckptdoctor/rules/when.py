@@ -18,7 +18,7 @@ from functools import cache
 from math import prod
 from typing import Union
 
-from ckptdoctor.checkpoint import Checkpoint, Container, Mapping, Role, StateDict, Tensor, show_path
+from ckptdoctor.checkpoint import Checkpoint, Container, Mapping, NoteKind, Role, StateDict, Tensor, show_path
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.first_bytes import first_value, pickle_protocol
 from ckptdoctor.checkpoint.tensor import contiguous_stride
@@ -51,8 +51,8 @@ def any_of(*conditions: Condition) -> Condition:
 
 
 def noticed(subject: Subject) -> bool:
-    """Return whether the reader noticed something."""
-    return bool(subject.notes)
+    """Return whether the reader noticed something. What it did not examine is told by no rule, but by the report."""
+    return any(note.kind is not NoteKind.NOT_EXAMINED for note in subject.notes)
 
 
 def pickles_aside(subject: Subject) -> bool:

@@ -202,7 +202,8 @@ class _Audit:
             walk = Walk(store, heard, listed, memory)
             for some in _together(self._of_shard(walk.units())):
                 before = self.waiting.units
-                deep = {each.candidate.path for each in some if self.is_read(identity(each.candidate.path))}
+                paths = [each.candidate.path for each in some] if self.request.deep else []
+                deep = {each for each in paths if self.is_read(identity(each))}
                 for each in self.writer.changed(some, deep, again=self.request.deep == "all"):
                     self.waiting.add(each, deep=each.candidate.path in deep)
                 self.listed += len(some)

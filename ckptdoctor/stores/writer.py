@@ -68,8 +68,8 @@ class Writer:
         }
         self.connection.execute("PRAGMA cache_size = -65536")  # 64 MiB
         self.connection.execute("PRAGMA temp_store = FILE")
-        # ids come in no order, so that most pages of a large inventory are written again and again: 64 MB of changes wait
-        # in the log until then
+        # ids come in no order, so that most pages of a large inventory are written again and again: 64 MB of changes
+        # wait in the log until then
         self.connection.execute("PRAGMA wal_autocheckpoint = 16384")
         self.connection.execute("CREATE TEMP TABLE seen (id INTEGER PRIMARY KEY)")
         self.connection.execute("CREATE TEMP TABLE visited (id INTEGER PRIMARY KEY)")  # folders

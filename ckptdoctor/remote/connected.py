@@ -31,13 +31,18 @@ def connected(address: str) -> tuple[Any, str]:
     """
     from fsspec.core import split_protocol, url_to_fs
 
+    system: Any
     known = _kept.get()
     if known is None or "::" in address:  # file systems in others, such as archives, hold files open
-        return url_to_fs(address)
+        system, file = url_to_fs(address)
+        return system, file
     from fsspec import get_filesystem_class
 
     made: Any = get_filesystem_class(split_protocol(address)[0])
     key = made, repr(made._get_kwargs_from_urls(address))
-    if key not in known:
-        known[key], _ = url_to_fs(address)
-    return known[key], made._strip_protocol(address)
+    system = known.get(key)
+    if system is None:
+        system, file = url_to_fs(address)
+        known[key] = system
+        return system, file
+    return system, made._strip_protocol(address)

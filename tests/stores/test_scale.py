@@ -51,6 +51,20 @@ def test_a_second_audit_asks_for_listings_only(tmp_path):
     assert SimulatedStore.requests["get"] == before["get"]
 
 
+def test_a_store_is_connected_to_once(tmp_path, monkeypatch):
+    """Not for each of its folders and files: fsspec takes longer to find a file system than a listing takes."""
+    made = []
+    real = SimulatedStore.__init__
+
+    def init(self, *args, **kwargs):
+        made.append(args)
+        real(self, *args, **kwargs)
+
+    monkeypatch.setattr(SimulatedStore, "__init__", init)
+    done = audited("simulated://7-6-20", output=tmp_path / "store.db")
+    assert done.examined == 120 and len(made) == 1
+
+
 @pytest.mark.parametrize(
     ("kind", "most"),
     [("safetensors", {"ls": 0, "info": 0, "get": 1}), ("torch", {"ls": 0, "info": 0, "get": 1}),

@@ -10,6 +10,7 @@ of the tensor itself and never counts as a wrapper's.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
@@ -85,6 +86,7 @@ N_AVERAGED = "n_averaged"
 # the buffers that thop.profile registers on modules
 COUNTERS = ("total_ops", "total_params")
 
+_WORDS = 1_000  # whose forms are kept: rules ask for a few hundred
 _REMEMBERED = 8  # state dicts whose keys are kept: about as many as one checkpoint has
 _AT_ONCE = 10_000  # keys that are joined: other threads wait while a longer text is gone through
 _DIGITS = str.maketrans("123456789", "0" * 9)
@@ -104,11 +106,16 @@ def mentions(state_dict: StateDict, words: Iterable[str]) -> bool:
     """
     _, keys, text = _remembered(state_dict)
     for word in words:
-        form = word.translate(_DIGITS)
+        form = _form(word)
         # a form that has no digits is in the form of a key exactly where it is in the key
         if form in text and ("0" not in form or any(word in key for key in keys)):
             return True
     return False
+
+
+@lru_cache(_WORDS)
+def _form(word: str) -> str:
+    return word.translate(_DIGITS)
 
 
 def forms(keys: Sequence[str]) -> Iterator[str]:

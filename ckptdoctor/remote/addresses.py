@@ -15,12 +15,16 @@ _HARMLESS = r"\?(?:download|versionId|raw|dl)(?:=[\w.-]*)?"
 
 def is_address(path: str) -> bool:
     """Return whether ``path`` is not a local path, but names the protocol by which bytes are fetched."""
-    return "://" in path and re.match(_SCHEME, path) is not None
+    scheme, found, _ = path.partition("://")
+    if not found:
+        return False
+    plain = len(scheme) > 1 and scheme.isascii() and scheme.isalnum() and scheme[0].isalpha()  # nearly all
+    return plain or re.match(_SCHEME, path) is not None
 
 
 def shown(path: str) -> str:
     """Return the path for a message: an address without user names, passwords and signatures; any other as it is."""
-    if "://" not in path:
+    if "://" not in path or not ("@" in path or "?" in path or "#" in path):
         return path
     match = re.fullmatch(_PARTS, path, re.DOTALL)
     if match is None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ckptdoctor.errors import CkptDoctorError, MissingFileError, UnreadableError, UsageError
+from ckptdoctor.remote.connected import connected
 from ckptdoctor.remote.listed import file_listed, is_gone, note_failure
 from ckptdoctor.remote.published import in_listing
 from ckptdoctor.wording import plural
@@ -49,7 +50,7 @@ class _Place:
         except ImportError as error:
             raise UsageError(f"{self._path} needs fsspec: install it ({_EXTRA}).") from error
         try:
-            system, file = url_to_fs(address, **options)
+            system, file = url_to_fs(address, **options) if options else connected(address)
         except ImportError as error:
             how = _EXTRA if self._path.startswith(_IN_EXTRA) else " ".join(str(error).split())[:200]
             raise UsageError(f"{self._path} needs another package: install it ({how}).") from error

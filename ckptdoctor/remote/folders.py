@@ -8,7 +8,8 @@ from typing import Any
 from ckptdoctor.checkpoint import FolderSource, Source
 from ckptdoctor.errors import HostileError, UnreadableError
 from ckptdoctor.remote.addresses import shown
-from ckptdoctor.remote.listed import Listing, RemoteEntry, as_listed, folder_listed, seconds_of
+from ckptdoctor.remote.entry import Entry, entry
+from ckptdoctor.remote.listed import Listing, as_listed, folder_listed, seconds_of
 
 # a file of torch.distributed.checkpoint has a header for each tensor, and each may be a request
 _MOST_REQUESTS = 5_000
@@ -19,7 +20,7 @@ _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
 _ETAGS = ("ETag", "etag", "md5Hash", "content_md5")
 
 
-def list_folder(address: str) -> list[RemoteEntry] | None:
+def list_folder(address: str) -> list[Entry] | None:
     """Return what is directly in the folder at an address, such as ``s3://bucket/run``; None where it is a file.
 
     Raises UnreadableError, with what to do, where it cannot be listed.
@@ -32,15 +33,17 @@ def list_folder(address: str) -> list[RemoteEntry] | None:
         raise UnreadableError(f"{path} cannot be listed as a folder. Download it, or name one of its files.")
     from ckptdoctor.remote.filesystems import FilesystemFolder
 
-    found = FilesystemFolder(address.rstrip("/"), path).listing()
-    return None if found is None else [each for info in found if (each := _entry(address, info)) is not None]
+    folder = address.rstrip("/")
+    found = FilesystemFolder(folder, path).listing()
+    own = folder.rpartition("/")[2]
+    return None if found is None else [each for info in found if (each := _entry(folder, own, info)) is not None]
 
 
-def _entry(address: str, info: dict[str, Any]) -> RemoteEntry | None:
+def _entry(above: str, own: str, info: dict[str, Any]) -> Entry | None:
     """Return what fsspec says of one name in a folder; None for the folder itself, which S3 may list with no bytes."""
     name = str(info.get("name", "")).rstrip("/").rpartition("/")[2]
     size, folder = info.get("size"), info.get("type") == "directory"
-    if not name or (not folder and not size and name == address.rstrip("/").rpartition("/")[2]):
+    if not name or (not folder and not size and name == own):
         return None
     modified, etag = 0.0, ""
     for each in _TIMES:
@@ -49,19 +52,18 @@ def _entry(address: str, info: dict[str, Any]) -> RemoteEntry | None:
             modified = found
             break
     for each in _ETAGS:
-        if info.get(each):
-            etag = str(info[each]).strip('"')
+        if said := info.get(each):
+            etag = str(said).strip('"')
             break
-    path = f"{address.rstrip('/')}/{name}"
-    return RemoteEntry(name, path, folder, size if isinstance(size, int) else 0, modified, etag)
+    return entry(name, f"{above}/{name}", folder, size if isinstance(size, int) else 0, modified, None, False, etag)
 
 
 def _seconds(value: object) -> float | None:
+    if isinstance(value, (int, float)):
+        return float(value)
     if isinstance(value, datetime):
         return value.timestamp()
-    if isinstance(value, str):
-        return seconds_of(value)
-    return float(value) if isinstance(value, (int, float)) else None
+    return seconds_of(value) if isinstance(value, str) else None
 
 
 class RemoteFolder(FolderSource):
@@ -102,7 +104,7 @@ class RemoteFolder(FolderSource):
         return self._open[path]
 
     @staticmethod
-    def _listed(address: str) -> list[RemoteEntry]:
+    def _listed(address: str) -> list[Entry]:
         found = list_folder(address)
         if found is None:
             raise UnreadableError(f"{shown(address)} is a file, not a folder: leave out the slash behind it.")

@@ -11,24 +11,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 
-from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex
-
-
-@noun
-class RemoteEntry:
-    """A file or folder by its name and address; ``modified`` is a time in seconds, 0.0 where nobody knows it.
-
-    ``etag`` is what the store calls its bytes, "" where it has no name for them.
-    """
-
-    name: str
-    address: str
-    folder: bool
-    size: int
-    modified: float
-    etag: str = ""
-
+from ckptdoctor.remote.entry import Entry
 
 _FRACTION = regex(r"\.(\d+)")
 
@@ -48,19 +32,19 @@ def seconds_of(said: str) -> float | None:
 class Listing:
     """Files by their addresses, and what is in folders. ``used`` says whether anything was answered from it."""
 
-    def __init__(self, folder: str = "", files: Iterable[RemoteEntry] = ()) -> None:
+    def __init__(self, folder: str = "", files: Iterable[Entry] = ()) -> None:
         """Know these files; those in or below ``folder`` are all that there are, where one is named."""
-        self.files = {each.address: each for each in files}
-        self.folders: dict[str, dict[str, RemoteEntry]] = {folder: {}} if folder else {}
+        self.files = {each.path: each for each in files}
+        self.folders: dict[str, dict[str, Entry]] = {folder: {}} if folder else {}
         self.used = False
         for each in self.files.values():
             self._add(folder, each)
 
-    def _add(self, folder: str, entry: RemoteEntry) -> None:
-        while folder and entry.address.startswith(f"{folder}/"):
-            above = entry.address[: -len(entry.name) - 1]
+    def _add(self, folder: str, entry: Entry) -> None:
+        while folder and entry.path.startswith(f"{folder}/"):
+            above = entry.path[: -len(entry.name) - 1]
             self.folders.setdefault(above, {})[entry.name] = entry
-            entry = RemoteEntry(above.rpartition("/")[2], above, True, 0, 0.0)
+            entry = Entry(above.rpartition("/")[2], above, True, 0, 0.0)
 
     def forget(self) -> None:
         """Have everything asked again."""
@@ -100,7 +84,7 @@ def as_listed(listing: Listing) -> Iterator[Listing]:
         _listing.reset(before)
 
 
-def file_listed(address: str) -> RemoteEntry | None:
+def file_listed(address: str) -> Entry | None:
     """Return what the listing says of a file, None where there is none, or none that names it."""
     listing = _listing.get()
     found = listing.files.get(address) if listing is not None else None
@@ -119,7 +103,7 @@ def is_gone(address: str) -> bool:
     return gone
 
 
-def folder_listed(address: str) -> list[RemoteEntry] | None:
+def folder_listed(address: str) -> list[Entry] | None:
     """Return what the listing says is in a folder, None as in ``file_listed``."""
     listing = _listing.get()
     found = listing.folders.get(address.rstrip("/")) if listing is not None else None

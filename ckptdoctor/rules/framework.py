@@ -107,7 +107,11 @@ class Rule:
 
 def subject_for(rule: Rule, subjects: Iterable[object]) -> object | None:
     """Return the first of ``subjects`` that the rule reads. Order them by how much they tell: a Comparison first."""
-    return next((subject for subject in subjects if isinstance(subject, rule.subject)), None)
+    kind = rule.subject
+    for subject in subjects:
+        if isinstance(subject, kind):
+            return subject
+    return None
 
 
 Body = Callable[[Any], Iterator[Problem]]

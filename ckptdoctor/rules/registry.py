@@ -5,16 +5,18 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterable, Iterator
-from functools import cache
+from collections.abc import Iterator
+from functools import cache, lru_cache
 
 from ckptdoctor import rules
 from ckptdoctor.checkpoint import Checkpoint, Container
 from ckptdoctor.formats.registry import FOREIGN
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.index import DEEP, INSIDE, OUTSIDE
+from ckptdoctor.rules.when import Condition
 
 ENTRY_POINT_GROUP = "ckptdoctor.rules"
+_COMBINATIONS = 64  # of rules that are kept: files of one kind concern the same
 
 
 @cache
@@ -30,19 +32,46 @@ def concerned(subject: Container | Checkpoint) -> tuple[Rule, ...]:
     """
     if isinstance(subject, Checkpoint) and subject.format in FOREIGN:
         return ()
-    index = OUTSIDE if isinstance(subject, Container) else INSIDE
-    return _rules_of([name for name, when in index.items() if when(subject)])
+    index = _outside() if isinstance(subject, Container) else _inside()
+    return _rules_of(tuple([names for when, names in index if when(subject)]))
+
+
+# conditions with the rules that have them: many have the same, which is asked once
+_Asked = tuple[tuple[Condition, tuple[str, ...]], ...]
+
+
+@cache
+def _outside() -> _Asked:
+    return _by_condition(OUTSIDE)
+
+
+@cache
+def _inside() -> _Asked:
+    return _by_condition(INSIDE)
+
+
+def _by_condition(index: dict[str, Condition]) -> _Asked:
+    found: dict[Condition, tuple[str, ...]] = {}
+    for name, when in index.items():
+        found[when] = (*found.get(when, ()), name)
+    return tuple(found.items())
 
 
 @cache
 def deep() -> tuple[Rule, ...]:
     """Return the rules that may read what is found in every byte of a file, ordered by code; no other is imported."""
-    return _rules_of(DEEP)
+    return _rules_of((DEEP,))
 
 
-def _rules_of(names: Iterable[str]) -> tuple[Rule, ...]:
-    found = [each for name in names for each in _rules_in(f"{rules.__name__}.{name}")]
-    return tuple(sorted([*found, *_plugged_in()], key=_code))
+def _rules_of(modules: tuple[tuple[str, ...], ...]) -> tuple[Rule, ...]:
+    found, plugged = _own_of(modules), _plugged_in()
+    return tuple(sorted([*found, *plugged], key=_code)) if plugged else found
+
+
+@lru_cache(_COMBINATIONS)
+def _own_of(modules: tuple[tuple[str, ...], ...]) -> tuple[Rule, ...]:
+    found = [each for names in modules for name in names for each in _rules_in(f"{rules.__name__}.{name}")]
+    return tuple(sorted(found, key=_code))
 
 
 def _code(each: Rule) -> str:

@@ -18,7 +18,7 @@ from functools import cache
 from math import prod
 from typing import Union
 
-from ckptdoctor.checkpoint import Checkpoint, Container, Mapping, Role, StateDict, Tensor, show_path
+from ckptdoctor.checkpoint import Checkpoint, Container, Mapping, NoteKind, Role, StateDict, Tensor, show_path
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.first_bytes import first_value, pickle_protocol
 from ckptdoctor.checkpoint.tensor import contiguous_stride
@@ -44,14 +44,15 @@ _FLOATS = frozenset({"float32", "float16", "bfloat16", "float64"})
 _COMMON = _FLOATS | {"int64", "int32", "int16", "int8", "uint8", "bool"}
 
 
+@cache
 def any_of(*conditions: Condition) -> Condition:
     """Return the condition that one of these holds."""
     return lambda subject: any(condition(subject) for condition in conditions)
 
 
 def noticed(subject: Subject) -> bool:
-    """Return whether the reader noticed something."""
-    return bool(subject.notes)
+    """Return whether the reader noticed something. What it did not examine is told by no rule, but by the report."""
+    return any(note.kind is not NoteKind.NOT_EXAMINED for note in subject.notes)
 
 
 def pickles_aside(subject: Subject) -> bool:
@@ -104,6 +105,7 @@ def _of_contents(holds: Callable[[Checkpoint], bool]) -> Condition:
     return lambda subject: isinstance(subject, Checkpoint) and holds(subject)
 
 
+@cache
 def format_is(name: str) -> Condition:
     """Return the condition that the reader gives the contents this format."""
     return _of_contents(lambda checkpoint: checkpoint.format == name)
@@ -120,11 +122,13 @@ def path_ends(*endings: str) -> Condition:
     return _of_contents(lambda checkpoint: checkpoint.path.endswith(endings))
 
 
+@cache
 def file_begins(*beginnings: str) -> Condition:
     """Return the condition that the name of the file begins so."""
     return _of_contents(lambda checkpoint: os.path.basename(checkpoint.path).startswith(beginnings))
 
 
+@cache
 def file_beside(*names: str) -> Condition:
     """Return the condition that one of these files is in the folder of the checkpoint."""
     return _of_contents(lambda checkpoint: not _names_beside(checkpoint).isdisjoint(names))
@@ -171,7 +175,7 @@ def possible_holes(checkpoint: Checkpoint) -> bool:
 @cache
 def keys_mention(*words: str) -> Condition:
     """Return the condition that one of these words is in the keys of the weights."""
-    return _of_contents(cached_by_identity(lambda checkpoint: mention(checkpoint, words)))
+    return _of_contents(lambda checkpoint: mention(checkpoint, words))
 
 
 adapter_keys = keys_mention(*names.ADAPTERS)
@@ -181,6 +185,7 @@ observer_keys = keys_mention(*names.OBSERVERS)
 language_head = keys_mention("lm_head.weight", "embed_out.weight")
 
 
+@cache
 def has(*roles: Role) -> Condition:
     """Return the condition that there are state dicts of all these roles."""
     return _of_contents(lambda checkpoint: {each.role for each in checkpoint.state_dicts}.issuperset(roles))
@@ -291,6 +296,7 @@ def part_of_tensors(checkpoint: Checkpoint) -> bool:
 # ---- of the tensors
 
 
+@cache
 def dtype_begins(*names: str) -> Condition:
     """Return the condition that there are dtypes whose names begin so."""
     return _of_contents(lambda checkpoint: any(each.startswith(names) for each in all_dtypes(checkpoint)))

@@ -17,7 +17,8 @@ from ckptdoctor import formats
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.remote.addresses import is_address, shown
-from ckptdoctor.runs.listing import Entry, below, entries, entries_unless_file, is_file, read_small
+from ckptdoctor.remote.entry import Entry
+from ckptdoctor.runs.listing import below, entries, entries_unless_file, is_file, read_small
 from ckptdoctor.runs.step import Key, Numbers, numbers_in
 from ckptdoctor.wording import listed
 

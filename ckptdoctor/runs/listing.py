@@ -11,31 +11,13 @@ from typing import Any
 
 from ckptdoctor.checkpoint.missing import missing
 from ckptdoctor.errors import CkptDoctorError, UnreadableError
-from ckptdoctor.noun import noun
 from ckptdoctor.remote import open_remote
 from ckptdoctor.remote.addresses import is_address
+from ckptdoctor.remote.entry import Entry, entry
 from ckptdoctor.wording import system_says
 
 # bytes of a small file that are read at most: a trainer_state.json of 10^6 logged steps is shorter
 _LONGEST = 256 << 20
-
-
-@noun
-class Entry:
-    """A file or folder by its name and path; ``modified`` is a time in seconds, 0.0 where nobody knows it.
-
-    ``status`` is what the system says of a local one, links followed; ``link``: its name is a link. ``etag`` is that of
-    an object in a store, "" where it has none.
-    """
-
-    name: str
-    path: str
-    folder: bool
-    size: int
-    modified: float
-    status: os.stat_result | None = None
-    link: bool = False
-    etag: str = ""
 
 
 def entries(path: str) -> list[Entry]:
@@ -54,7 +36,7 @@ def entries(path: str) -> list[Entry]:
                 except OSError:  # a link to nothing, or removed meanwhile
                     continue
                 size, modified = status.st_size, status.st_mtime
-                found.append(Entry(each.name, each.path, each.is_dir(), size, modified, status, each.is_symlink()))
+                found.append(entry(each.name, each.path, each.is_dir(), size, modified, status, each.is_symlink()))
     except FileNotFoundError as error:
         raise missing(path) from error
     except OSError as error:
@@ -68,10 +50,7 @@ def entries_unless_file(path: str) -> list[Entry] | None:
         return None if os.path.isfile(path) else entries(path)
     from ckptdoctor.remote.folders import list_folder
 
-    listed = list_folder(path)
-    if listed is None:
-        return None
-    return [Entry(each.name, each.address, each.folder, each.size, each.modified, etag=each.etag) for each in listed]
+    return list_folder(path)
 
 
 def is_file(path: str) -> bool:

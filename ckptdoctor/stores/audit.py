@@ -18,7 +18,8 @@ from ckptdoctor.checkpoint import process
 from ckptdoctor.checkpoint.progress import phase
 from ckptdoctor.errors import UsageError
 from ckptdoctor.noun import field, noun, replace
-from ckptdoctor.runs.listing import Entry
+from ckptdoctor.remote.connected import connections_kept
+from ckptdoctor.remote.entry import Entry
 from ckptdoctor.stores.engines.engine import Done, Engine
 from ckptdoctor.stores.engines.named import engine_named
 from ckptdoctor.stores.examine import failed, reference_row
@@ -105,6 +106,7 @@ def audit(request: AuditRequest, engine: Engine | None = None) -> Audited:
     """
     started = perf_counter()
     with ExitStack() as opened:
+        opened.enter_context(connections_kept())
         listed_in = request.stores if request.from_inventory else ()
         manifests = [opened.enter_context(closing(Manifest(each))) for each in listed_in]
         places: dict[str, Callable[[str], list[Entry]] | None] = {each.store: each.entries for each in manifests}
@@ -200,7 +202,8 @@ class _Audit:
             walk = Walk(store, heard, listed, memory)
             for some in _together(self._of_shard(walk.units())):
                 before = self.waiting.units
-                deep = {each.candidate.path for each in some if self.is_read(identity(each.candidate.path))}
+                paths = [each.candidate.path for each in some] if self.request.deep else []
+                deep = {each for each in paths if self.is_read(identity(each))}
                 for each in self.writer.changed(some, deep, again=self.request.deep == "all"):
                     self.waiting.add(each, deep=each.candidate.path in deep)
                 self.listed += len(some)
@@ -349,7 +352,8 @@ class _Memory:
 
     def holds(self, known: Grouped) -> bool:
         """Return whether its checkpoints need not be examined again."""
-        if not self.work.writer.holds(known, self.work.is_read, again=self.work.request.deep == "all"):
+        deep = self.work.request.deep
+        if not self.work.writer.holds(known, self.work.is_read if deep else None, again=deep == "all"):
             return False
         number = len(known.checkpoints)
         self.work.listed += number

@@ -21,7 +21,8 @@ from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.findings import FileReport, Finding, Severity
 from ckptdoctor.noun import replace
 from ckptdoctor.remote.addresses import is_address
-from ckptdoctor.remote.listed import Listing, RemoteEntry, as_listed, failures_noted
+from ckptdoctor.remote.entry import entry
+from ckptdoctor.remote.listed import Listing, as_listed, failures_noted
 from ckptdoctor.runs import kinds
 from ckptdoctor.runs.kinds import Kind
 from ckptdoctor.runs.listing import below, read_json, read_once
@@ -88,7 +89,7 @@ def _listing(unit: Unit, deep: bool) -> Listing:
     if deep or not is_address(path):
         return Listing()
     files = [
-        RemoteEntry(name, f"{folder}/{name}", False, size, mtime / 1e9, etag or "")
+        entry(name, f"{folder}/{name}", False, size, mtime / 1e9, None, False, etag or "")
         for folder, name, size, mtime, _, _, etag, _ in unit.files
     ]
     return Listing(path if unit.candidate.folder else "", files)

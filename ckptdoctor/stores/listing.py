@@ -20,10 +20,11 @@ from ckptdoctor.errors import UnreadableError
 from ckptdoctor.examine.paths import PICKLES, SUFFIXES, begins_like_one
 from ckptdoctor.noun import noun
 from ckptdoctor.remote.addresses import is_address
+from ckptdoctor.remote.entry import Entry
 from ckptdoctor.runs import grouping, kinds
 from ckptdoctor.runs.grouping import Candidate
 from ckptdoctor.runs.kinds import Kind
-from ckptdoctor.runs.listing import Entry, entries, entries_unless_file
+from ckptdoctor.runs.listing import entries, entries_unless_file
 from ckptdoctor.runs.step import Numbers
 from ckptdoctor.sealing.manifest import SUFFIX as SEAL
 from ckptdoctor.stores.recall import Grouped, Memory, hash_of

@@ -24,8 +24,9 @@ from ckptdoctor.checkpoint.source import AsFile
 from ckptdoctor.errors import UnreadableError
 from ckptdoctor.remote import open_remote
 from ckptdoctor.remote.addresses import is_address
+from ckptdoctor.remote.entry import Entry
 from ckptdoctor.remote.listed import seconds_of
-from ckptdoctor.runs.listing import Entry, below, read_small
+from ckptdoctor.runs.listing import below, read_small
 
 _SCHEME = "s3://"
 _NEEDED = ("Key", "Size")

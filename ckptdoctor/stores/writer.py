@@ -68,6 +68,9 @@ class Writer:
         }
         self.connection.execute("PRAGMA cache_size = -65536")  # 64 MiB
         self.connection.execute("PRAGMA temp_store = FILE")
+        # ids come in no order, so that most pages of a large inventory are written again and again: 64 MB of changes
+        # wait in the log until then
+        self.connection.execute("PRAGMA wal_autocheckpoint = 16384")
         self.connection.execute("CREATE TEMP TABLE seen (id INTEGER PRIMARY KEY)")
         self.connection.execute("CREATE TEMP TABLE visited (id INTEGER PRIMARY KEY)")  # folders
         self._has_rows = bool(self._one("SELECT EXISTS (SELECT 1 FROM checkpoint_own)"))
@@ -132,7 +135,9 @@ class Writer:
             some = ids[at : at + _ASKED]
             marks = ", ".join("?" * len(some))
             yield from self.connection.execute(
-                f"SELECT id, signature, rules_version, deep FROM checkpoint WHERE id IN ({marks})", some
+                "SELECT own.id, own.signature, shared.rules_version, shared.deep FROM checkpoint_own AS own JOIN "
+                f"checkpoint_shared AS shared ON shared.id = own.shared WHERE own.id IN ({marks})",
+                some,
             )
 
     def recall(self, folder: str) -> Grouped | None:
@@ -145,15 +150,15 @@ class Writer:
         row = self.connection.execute(f"SELECT {columns} FROM listing WHERE id = ?", (key,)).fetchone()
         return grouped(row) if row is not None else None
 
-    def holds(self, known: Grouped, is_read: Callable[[int], bool], *, again: bool = False) -> bool:
+    def holds(self, known: Grouped, is_read: Callable[[int], bool] | None = None, *, again: bool = False) -> bool:
         """Return whether checkpoints of a folder are all in the inventory as they were then, and note that they are.
 
-        Those for which ``is_read`` is true are to be read deep, as in ``changed``.
+        Those for which ``is_read`` is true are to be read deep, as in ``changed``; None: none are.
         """
         found = 0
         signatures = 0
         for key, signature, version, read in self._known(known.checkpoints):
-            if version != __version__ or ((again or not read) and is_read(key)):
+            if version != __version__ or (is_read is not None and (again or not read) and is_read(key)):
                 return False
             found += 1
             signatures += signature

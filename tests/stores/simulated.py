@@ -65,6 +65,11 @@ def _header(layers, width):
 
 
 @cache
+def _store(name):
+    return tuple([int(each) for each in name.split("-")])
+
+
+@cache
 def _torch_file(step):
     """The bytes of torch.save; checkpoints of one step are the same file in all runs.
 
@@ -99,9 +104,8 @@ class SimulatedStore(AbstractFileSystem):
             time.sleep(float(os.environ["SIMULATED_LATENCY"]))
 
     def _parsed(self, path):
-        store, *rest = self._strip_protocol(path).strip("/").split("/")
-        seed, runs, per = (int(each) for each in store.split("-"))
-        return (store, seed, runs, per), rest
+        store, *rest = path.removeprefix("simulated://").strip("/").split("/")
+        return (store, *_store(store)), rest
 
     def ls(self, path, detail=True, **kwargs):
         """What is directly in a folder."""
@@ -122,8 +126,7 @@ class SimulatedStore(AbstractFileSystem):
             for number in range(per):
                 found += self._checkpoint(base, run, number, seed)
         else:
-            run, number = int(rest[1].removeprefix("run")), int(rest[2].rpartition("-")[2]) // STEP - 1
-            found = self._inside(base, run, number, seed)
+            found = self._inside(base, int(rest[1].removeprefix("run")), _number(rest[2]), seed)
         if not found:
             raise FileNotFoundError(path)
         return found if detail else [each["name"] for each in found]
@@ -132,48 +135,28 @@ class SimulatedStore(AbstractFileSystem):
         return {"name": name, "size": 0, "type": "directory"}
 
     def _file(self, name, size, modified):
-        etag = f"{zlib.crc32(f'{name}{size}'.encode()):08x}"
-        return {"name": name, "size": size, "type": "file", "mtime": modified, "ETag": f'"{etag}"'}
+        etag = f'"{zlib.crc32(f"{name}{size}".encode()):08x}"'
+        return {"name": name, "size": size, "type": "file", "mtime": modified, "ETag": etag}
 
-    def _time(self, run, number, seed):
-        late = 10**6 if planted(run, number, seed)[1] == "later" else 0  # copied, and not in the order of steps
+    def _time(self, run, number, odd):
+        late = 10**6 if odd == "later" else 0  # copied, and not in the order of steps
         return _BEGUN + 3600.0 * number + run + late
 
     def _checkpoint(self, base, run, number, seed):
         step = STEP * (number + 1)
         fault, odd = planted(run, number, seed)
-        modified = self._time(run, number, seed)
         if kind(run) == "trainer":
             name = f"{'tmp-' if odd == 'unfinished' else ''}checkpoint-{step}"
             return [self._folder(f"{base}/{name}")]
         suffix = ".safetensors" if kind(run) == "safetensors" else ".pt"
         name = f"{base}/model_step{step}{suffix}{'.tmp' if odd == 'unfinished' else ''}"
-        return [self._file(name, self._size(run, step, fault), modified)]
-
-    def _size(self, run, step, fault):
-        if fault == "empty":
-            return 0
-        if fault == "page":
-            return len(_PAGE)
-        whole = len(_torch_file(step)) if kind(run) == "torch" else sum(_weights(run))
-        if fault == "cut" or (fault == "lost" and kind(run) != "trainer"):
-            return whole * 3 // 4
-        return whole
+        return [self._file(name, _size(kind(run), _shape(run), step, fault), self._time(run, number, odd))]
 
     def _inside(self, base, run, number, seed):
-        fault, _ = planted(run, number, seed)
-        modified = self._time(run, number, seed)
-        step = STEP * (number + 1)
-        sizes = {
-            "model.safetensors": 0 if fault == "empty" else self._size(run, step, "" if fault == "lost" else fault),
-            "optimizer.pt": len(_torch_file(step)),
-            "scheduler.pt": len(_torch_file(step)),
-            "rng_state.pth": len(_torch_file(step)),
-            "trainer_state.json": len(_state(step)),
-        }
-        if fault == "lost":
-            del sizes["model.safetensors"]
-        return [self._file(f"{base}/{name}", size, modified) for name, size in sizes.items()]
+        fault, odd = planted(run, number, seed)
+        modified = self._time(run, number, odd)
+        sizes = _sizes(_shape(run), STEP * (number + 1), fault)
+        return [self._file(f"{base}/{name}", size, modified) for name, size in sizes]
 
     def info(self, path, **kwargs):
         """What is known of one name."""
@@ -181,11 +164,16 @@ class SimulatedStore(AbstractFileSystem):
         return self._known(path)
 
     def _known(self, path):
-        parts = self._strip_protocol(path).strip("/").split("/")
-        if len(parts) == 1:
-            return self._folder(parts[0])
-        for each in self._listed("/".join(parts[:-1])):
-            if each["name"].rsplit("/", 1)[-1] == parts[-1]:
+        (store, seed, _, per), rest = self._parsed(path)
+        if not rest:
+            return self._folder(store)
+        above = "/".join([store, *rest[:-1]])
+        if len(rest) == 3 and _number(rest[2]) < per:
+            found = self._checkpoint(above, int(rest[1].removeprefix("run")), _number(rest[2]), seed)
+        else:
+            found = self._listed(above)
+        for each in found:
+            if each["name"] == f"{above}/{rest[-1]}":
                 return each
         raise FileNotFoundError(path)
 
@@ -195,8 +183,8 @@ class SimulatedStore(AbstractFileSystem):
         (_, seed, _, _), rest = self._parsed(path)
         run = int(rest[1].removeprefix("run"))
         name = rest[-1]
-        step = int("".join(filter(str.isdigit, rest[2])))
-        fault, odd = planted(run, step // STEP - 1, seed)
+        step = STEP * (_number(rest[2]) + 1)
+        fault, odd = planted(run, _number(rest[2]), seed)
         whole = self._known(path)["size"]
         start, end = start or 0, whole if end is None else min(end, whole)
         if odd == "slow" and "slow" not in _MET:  # a connection that breaks once is asked again
@@ -218,6 +206,40 @@ _MET = set()
 _PAGE = b"<!DOCTYPE html><html><head><title>Sign in</title></head><body>Please sign in.</body></html>"
 
 
+@cache
+def _number(name):
+    """Which checkpoint of its run one of this name is, from 0; -1 where no number is in it."""
+    return int("0" + "".join(filter(str.isdigit, name))) // STEP - 1
+
+
+@cache
+def _size(how, shape, step, fault):
+    if fault == "empty":
+        return 0
+    if fault == "page":
+        return len(_PAGE)
+    whole = len(_torch_file(step)) if how == "torch" else sum(_weights(shape))
+    if fault == "cut" or (fault == "lost" and how != "trainer"):
+        return whole * 3 // 4
+    return whole
+
+
+@cache
+def _sizes(shape, step, fault):
+    """The files of a folder of the Trainer."""
+    sizes = {
+        "model.safetensors": _size("trainer", shape, step, "" if fault == "lost" else fault),
+        "optimizer.pt": len(_torch_file(step)),
+        "scheduler.pt": len(_torch_file(step)),
+        "rng_state.pth": len(_torch_file(step)),
+        "trainer_state.json": len(_state(step)),
+    }
+    if fault == "lost":
+        del sizes["model.safetensors"]
+    return tuple(sizes.items())
+
+
+@cache
 def _state(step):
     return json.dumps({"global_step": step, "epoch": step / 1000, "log_history": []}).encode()
 
@@ -226,8 +248,8 @@ def _shape(run):
     return (3, (64, 1024, 90_000)[run // 3 % 3])
 
 
-def _weights(run):
-    header, declared = _header(*_shape(run))
+def _weights(shape):
+    header, declared = _header(*shape)
     return len(header), declared
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import fsspec
 import pytest
 
 from ckptdoctor.stores import schema
-from ckptdoctor.stores.examine import rows_of
-from ckptdoctor.stores.listing import Walk
+from ckptdoctor.stores.engines.engine import Done
+from ckptdoctor.stores.examine import failed, rows_of
+from ckptdoctor.stores.listing import Walk, unit_of
 from tests.runs.generated import adam, in_safetensors, saved, weights
 from tests.stores import simulated
-from tests.stores.asked import audited, rows
+from tests.stores.asked import Here, audited, rows
 from tests.stores.simulated import SimulatedStore, installed, truth
 
 
@@ -46,6 +49,20 @@ def test_a_second_audit_asks_for_listings_only(tmp_path):
     done = audited("simulated://7-6-20", output=tmp_path / "store.db")
     assert done.unchanged == 120 and done.examined == 0
     assert SimulatedStore.requests["get"] == before["get"]
+
+
+def test_a_store_is_connected_to_once(tmp_path, monkeypatch):
+    """Not for each of its folders and files: fsspec takes longer to find a file system than a listing takes."""
+    made = []
+    real = SimulatedStore.__init__
+
+    def init(self, *args, **kwargs):
+        made.append(args)
+        real(self, *args, **kwargs)
+
+    monkeypatch.setattr(SimulatedStore, "__init__", init)
+    done = audited("simulated://7-6-20", output=tmp_path / "store.db")
+    assert done.examined == 120 and len(made) == 1
 
 
 @pytest.mark.parametrize(
@@ -106,6 +123,39 @@ def test_folders_are_listed_several_at_once(tmp_path, monkeypatch):
     assert {each.candidate.path: each.signature for each in units} == {
         each["path"]: each["signature"] for each in rows(tmp_path / "a.db", "SELECT path, signature FROM checkpoint")
     }
+
+
+class Unread(Here):
+    """An engine that examines nothing: what is left of an audit is listing and writing."""
+
+    def submit(self, number, batch):
+        """Say of each that it failed."""
+        self.done += [Done(number, (failed(unit_of(each), "it was not read"),)) for each in batch.units]
+        self.done.append(Done(number, over=True))
+
+
+def most_kept(store, output):
+    """The bytes of Python objects that there are at once, at most, while a store is audited."""
+    tracemalloc.start()
+    try:
+        done = audited(store, output=output, engine=Unread())
+        return tracemalloc.get_traced_memory()[1], done
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("again", [False, True], ids=["first", "second"])
+def test_a_larger_store_takes_no_more_memory(again, tmp_path):
+    """What is known of its checkpoints is on disk, and SQLite has a cache of one size: a set of ids would be seen."""
+    small, large = "simulated://7-100-20", "simulated://7-600-20"
+    audited(small, output=tmp_path / "small.db", engine=Unread())  # what is imported and kept once comes before
+    if again:
+        audited(large, output=tmp_path / "large.db", engine=Unread())
+    before, _ = most_kept(small, tmp_path / "small.db")
+    after, done = most_kept(large, tmp_path / "large.db")
+    assert (done.listed, done.examined) == (12_000, 0 if again else 12_000)
+    assert after - before < 40 * 10_000, (before, after)
 
 
 @pytest.mark.slow

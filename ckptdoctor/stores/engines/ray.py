@@ -90,10 +90,11 @@ def examined(units: tuple[tuple[Any, ...], ...], how: tuple[Any, ...], rate: flo
     """Examine some units, wherever this runs."""
     from ckptdoctor.checkpoint.source import limit_rate
     from ckptdoctor.facts.siblings import listed_once
+    from ckptdoctor.remote.connected import connections_kept
     from ckptdoctor.stores.listing import unit_of
     from ckptdoctor.stores.parts import result_of
 
     limit_rate(rate)
     known: set[int] = set()
-    with listed_once():
+    with listed_once(), connections_kept():
         return [result_of(unit_of(each), known, how) for each in units]

@@ -40,6 +40,7 @@ def main() -> None:
     from ckptdoctor.checkpoint import process
     from ckptdoctor.checkpoint.source import limit_rate
     from ckptdoctor.facts.siblings import listed_once
+    from ckptdoctor.remote.connected import connections_kept
     from ckptdoctor.stores.listing import unit_of
     from ckptdoctor.stores.parts import result_of
 
@@ -48,7 +49,7 @@ def main() -> None:
     while (frame := read_frame(sys.stdin.buffer)) is not None:
         number, units, how, rate = frame
         limit_rate(rate)
-        with listed_once():
+        with listed_once(), connections_kept():
             for each in units:
                 write_frame(output, (number, result_of(unit_of(each), known, how)))
         write_frame(output, (number, None))

@@ -35,7 +35,7 @@ from ckptdoctor.rules.when import noticed
 FORMAT = "torch zip"
 _AGAIN = "Copy or download it again and compare the sizes, or use the checkpoint saved before it."
 TORCH_SAYS = "PytorchStreamReader failed reading zip archive: failed finding central directory"
-_AGAIN = (
+_WAYS = (
     Way("copy or download it again, or see what is left", "ckptdoctor check FILE"),
     Way("if there is no other copy, recover what is intact", "ckptdoctor salvage FILE"),
 )
@@ -43,12 +43,12 @@ MESSAGES = (
     Message(
         ("failed finding central directory",),
         "the archive has no end: the download or the save was cut short, or several processes wrote the same file",
-        _AGAIN,
+        _WAYS,
     ),
     Message(
         ("[Errno 22] Invalid argument",),
         "torch looked for the end of the archive and found none: the file was cut short",
-        _AGAIN,
+        _WAYS,
         near=("torch/serialization", "torch\\serialization", "PyTorchFileReader"),
     ),
 )

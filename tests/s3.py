@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import marshal
 import os
-import socket
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from unittest import mock
 
@@ -16,15 +14,19 @@ import pytest
 # what the server begins with: thousands of objects that are uploaded take a minute
 _SERVE = """
 import marshal, sys
+from threading import Event
 from moto.s3.models import s3_backends
-from moto.server import main
+from moto.server import ThreadedMotoServer
 backend = s3_backends["123456789012"]["aws"]
-with open(sys.argv[2], "rb") as file:
+with open(sys.argv[1], "rb") as file:
     for bucket, objects in marshal.load(file).items():
         backend.create_bucket(bucket, "us-east-1")
         for name, data in objects.items():
             backend.put_object(bucket, name, data)
-main(["-H", "127.0.0.1", "-p", sys.argv[1]])
+server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)  # on a port that it has, and nobody else gets
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+Event().wait()
 """
 
 
@@ -36,30 +38,17 @@ def served(folder, **buckets):
     """
     for name in ("moto", "flask", "s3fs"):
         pytest.importorskip(name, reason=f"{name} is not installed: pip install -c constraints.txt -e '.[slow]'")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     (folder / "objects").write_bytes(marshal.dumps(buckets))
-    line = [sys.executable, "-c", _SERVE, str(port), str(folder / "objects")]
+    line = [sys.executable, "-c", _SERVE, str(folder / "objects")]
     with open(folder / "log", "w") as log:
-        process = subprocess.Popen(line, stderr=log, stdout=log)
+        process = subprocess.Popen(line, stderr=log, stdout=subprocess.PIPE, text=True)
     try:
-        _wait(port)
+        port = process.stdout.readline().strip()
+        assert port, (folder / "log").read_text()
         keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
         rest = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_EC2_METADATA_DISABLED": "true"}
         with mock.patch.dict(os.environ, {**keys, **rest}):
             yield lambda: (folder / "log").read_text()
     finally:
         process.terminate()
-        process.wait()
-
-
-def _wait(port):
-    for _ in range(600):
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
-            time.sleep(0.1)
-        else:
-            return
-    raise AssertionError("the server did not start")
+        process.communicate()

@@ -221,7 +221,7 @@ def test_scales_go_round():
 
 
 def test_holding_a_key_reads_nothing(monkeypatch):
-    """Only where the cursor rests values are read, once each, and what was begun for another is dropped."""
+    """Only where the cursor rests values are read, once each; first of what it is on when the file has been opened."""
     looks = []
     look = Inspector.look
     monkeypatch.setattr(
@@ -233,6 +233,7 @@ def test_holding_a_key_reads_nothing(monkeypatch):
         async with app.run_test(size=NORMAL) as pilot:
             await settled(pilot)
             await pilot.pause(0.2)
+            await settled(pilot)
             opened = list(looks)
             for _ in range(4):  # as fast as a key that is held, whatever else the machine does
                 app.screen.query_one(TreeView).action_move(1)
@@ -240,8 +241,33 @@ def test_holding_a_key_reads_nothing(monkeypatch):
             await settled(pilot)
             return opened
 
+    assert asyncio.run(run()) == ["matrix"]
+    assert looks == ["matrix", "number"]
+
+
+def test_much_is_read_only_when_the_cursor_moves(monkeypatch, tmp_path):
+    """Opening a large file reads no values that nobody asked for."""
+    torch.save({"large": torch.ones(5 << 20), "small": torch.ones(2)}, tmp_path / "large.pt")
+    looks = []
+    look = Inspector.look
+    monkeypatch.setattr(
+        Inspector, "look", lambda self, tensor, work: looks.append(tensor.key) or look(self, tensor, work)
+    )
+
+    async def run():
+        app = BrowserApp(str(tmp_path / "large.pt"))
+        async with app.run_test(size=NORMAL) as pilot:
+            await settled(pilot)
+            await pilot.pause(0.2)
+            await settled(pilot)
+            opened = list(looks)
+            await press(pilot, "down", "up")
+            await pilot.pause(0.2)
+            await settled(pilot)
+            return opened
+
     assert asyncio.run(run()) == []
-    assert looks[-1] == "number" and len(looks) == 1
+    assert looks[-1] == "large"
 
 
 def test_a_look_that_is_no_longer_wanted_is_stopped(monkeypatch):
@@ -262,9 +288,7 @@ def test_a_look_that_is_no_longer_wanted_is_stopped(monkeypatch):
     async def run():
         app = BrowserApp("values.pt")
         async with app.run_test(size=NORMAL) as pilot:
-            await settled(pilot)
-            await pilot.press("down")
-            for _ in range(100):
+            for _ in range(500):
                 await pilot.pause(0.02)
                 if begun.is_set():
                     break
@@ -279,20 +303,19 @@ def test_a_look_that_is_no_longer_wanted_is_stopped(monkeypatch):
 
 
 def test_numpy_comes_with_the_first_look():
-    """Opening a file and holding a key imports no NumPy; resting on a tensor does."""
+    """Neither the first drawing nor the rules wait for it."""
     code = (
         "import asyncio, sys\n"
         "from ckptdoctor.tui.app import BrowserApp\n"
+        "from ckptdoctor.tui.widgets.detail import Detail\n"
+        "read_at_once = Detail.read_at_once\n"
+        "def examined(self):\n"
+        "    print('numpy' in sys.modules)\n"
+        "    read_at_once(self)\n"
+        "Detail.read_at_once = examined\n"
         "async def run():\n"
         "    app = BrowserApp('values.pt')\n"
         "    async with app.run_test(size=(120, 40)) as pilot:\n"
-        "        await app.workers.wait_for_complete()\n"
-        "        await pilot.pause(0.3)\n"
-        "        for _ in range(20):\n"
-        "            app.screen.query_one('#tree').action_move(1)\n"
-        "        await pilot.pause(0.6)\n"
-        "        print('numpy' in sys.modules)\n"
-        "        await pilot.press('up')\n"
         "        for _ in range(600):\n"
         "            if 'numpy' not in sys.modules:\n"
         "                await pilot.pause(0.1)\n"

@@ -42,9 +42,7 @@ _HASHED = (1 << 61) - 1  # readers spell out integer keys beyond it
 def rename(account: Account, edit: Rename) -> None:
     """Rename keys of a dict, and what repeats them."""
     names, box = dict(edit.pairs), box_at(account.root, edit.state_dict)
-    keys: list[str] = []
-    if account.optimizers or box.attributes is not None:
-        keys = [each.step for each in box.entries if isinstance(each.step, str)]
+    keys = [each.step for each in box.entries if isinstance(each.step, str)]
     by_name = [each for each in account.optimizers if _calls_by_name(each, set(keys))]
     _rename_keys(box, names)
     follow = None if box.attributes is None else box.attributes.place(_METADATA)

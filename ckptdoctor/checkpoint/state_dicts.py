@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import KeyPath, Mapping, Node, Opaque, Part, Role, Sequence, StateDict, Tensor, show_part
+from ckptdoctor.checkpoint import KeyPath, Mapping, Node, Opaque, Role, Sequence, StateDict, Tensor, show_part
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.regex import regex
 
@@ -16,7 +16,7 @@ _AVERAGED = frozenset({"ema", "swa", "shadow", "averaged", "polyak", "teacherema
 _RNG_BYTES = frozenset({5056, 16, 816, 44})
 
 # of torch.optim.swa_utils.AveragedModel: how many models the average is of
-_COUNTER = "n_averaged"
+_COUNTER = ("n_averaged",)
 
 _WORDS = regex(r"[A-Za-z]+")
 _CONTAINERS = (Mapping, Sequence, Opaque)
@@ -79,7 +79,7 @@ def _state_dict(path: KeyPath, node: Mapping) -> StateDict | None:
         return _made(path, Role.SCHEDULER, node, tensors)
     if not tensors:
         return None
-    return _made(path, _role(path, tensors, keys), node, tensors)
+    return _made(path, _role(path, tensors), node, tensors)
 
 
 def _own(tensors: list[Tensor]) -> tuple[Tensor, ...]:
@@ -94,14 +94,14 @@ def _made(path: KeyPath, role: Role, node: Mapping, tensors: tuple[Tensor, ...])
     return StateDict(path, role, tensors, others, metadata if isinstance(metadata, Mapping) else None)
 
 
-def _role(path: KeyPath, tensors: tuple[Tensor, ...], keys: list[Part]) -> Role:
+def _role(path: KeyPath, tensors: tuple[Tensor, ...]) -> Role:
     if all(map(_is_rng, tensors)):
         return Role.RNG
     if any(word in _AVERAGED for part in path for word in _words(show_part(part))):
         return Role.EMA
     if all(not _AVERAGED.isdisjoint(_words(tensor.key.split(".", 1)[0])) for tensor in tensors):
         return Role.EMA
-    if _COUNTER in keys and any(tensor.path[-1:] == (_COUNTER,) for tensor in tensors):
+    if _COUNTER in [tensor.path[-1:] for tensor in tensors]:
         return Role.EMA
     return Role.MODEL
 

@@ -41,25 +41,13 @@ class Pattern:
 
     ``function`` is the GET of what is called; the others are, as they are there: the GETs, the integers, the opcodes of
     size and stride (with whether each is stored in the memo), and the text of a device tag that is not a GET. ``count``
-    is the number of memo entries that the tensor stores. ``head`` are the bytes between the two keys, and ``rest``
-    those behind them, as numbers for the memo index 0: ``rest`` grows by ``step`` with each.
+    is the number of memo entries that the tensor stores.
     """
 
     __slots__ = (
-        *(
-            "count",
-            "following",
-            "function",
-            "grad",
-            "head",
-            "head_size",
-            "hooks",
-            "key_size",
-            "kind",
-            "numel",
-            "offset",
-        ),
-        *("place", "rest", "rest_size", "size", "size_kept", "step", "stride", "stride_kept", "tag", "where"),
+        *("_head", "_head_size", "_key_size", "_rest", "_rest_size", "_step", "count", "following", "function", "grad"),
+        *("hooks", "kind", "numel", "offset"),
+        *("place", "size", "size_kept", "stride", "stride_kept", "tag", "where"),
     )
 
     def __init__(self, match: re.Match[bytes]) -> None:
@@ -72,27 +60,35 @@ class Pattern:
         # so many times a number that has a one at each PUT. An addition takes a quarter of the time of packing them.
         self.expect(len(key))
         data, at = match.string, match.end(8)
-        rest, self.step, self.count = b"", 0, 0
+        rest, self._step, self.count = b"", 0, 0
         for group in (9, 13, 15, 18, 20, 23, 24, 25):
             begin, end = match.span(group)
             if begin >= 0:
                 rest += data[at:begin]
-                self.step += 1 << 8 * len(rest)
+                self._step += 1 << 8 * len(rest)
                 self.count += 1
                 rest += self.count.to_bytes(_WORD_SIZE, "little")
                 at = end
-        self.rest, self.rest_size = int.from_bytes(rest, "little"), len(rest)
+        self._rest, self._rest_size = int.from_bytes(rest, "little"), len(rest)
 
     def expect(self, key_size: int) -> None:
         """From now on know entries by keys of storages with so many digits: those of most neighbours have as many."""
         head = b"r" + bytes(_WORD_SIZE) + self.function + b"((" + self.tag + self.kind + b"X%c" % key_size + _SHORT
-        self.head, self.head_size, self.key_size = int.from_bytes(head, "little"), len(head), key_size
+        self._head, self._head_size, self._key_size = int.from_bytes(head, "little"), len(head), key_size
 
-
-# of an entry, its pattern, its key, the key of its storage, and where it ends
-Entry = tuple[Pattern, bytes, bytes, int]
-
-_AT_ONCE = 256  # entries
+    def names_at(self, data: bytes, at: int, index: int) -> tuple[Pattern, bytes, bytes, int] | None:
+        """Return this, the key of the entry and of its storage, and where it ends, if one like this begins here."""
+        behind = at + 5 + data[at + 1]
+        head = (self._head + (index << 8)).to_bytes(self._head_size, "little")
+        if data[at] != _TEXT or not data.startswith(_SHORT, at + 2) or not data.startswith(head, behind):
+            return None
+        begin = behind + self._head_size
+        stop = begin + self._key_size
+        key = data[begin:stop]
+        rest = (self._rest + index * self._step).to_bytes(self._rest_size, "little")
+        if not key.isdigit() or not data.startswith(rest, stop):
+            return None
+        return self, data[at + 5 : behind], key, stop + self._rest_size
 
 
 class Entries:
@@ -103,40 +99,18 @@ class Entries:
         self._patterns: dict[tuple[object, ...], Pattern] = {}
         self._last: Pattern | None = None
 
-    def run(self, at: int, index: int, limit: int) -> list[Entry]:
-        """Return the entries that follow one another from ``at`` on, at most some hundred.
+    def read(self, at: int, index: int, limit: int) -> tuple[Pattern, bytes, bytes, int] | None:
+        """Return the entry at ``at``, with its names and where it ends, or None for anything else.
 
-        Their memo indices must be ``index`` and those that follow, and they must end before ``limit``.
+        Its memo indices must be ``index`` and those that follow, and it must end before ``limit``.
         """
-        data, startswith, last = self._data, self._data.startswith, self._last
-        found: list[Entry] = []
-        while len(found) < _AT_ONCE:
-            pattern = None if last is None else last.following
-            if pattern is not None and at + _SHORTEST < limit and data[at] == _TEXT and startswith(_SHORT, at + 2):
-                behind = at + 5 + data[at + 1]
-                begin = behind + pattern.head_size
-                stop = begin + pattern.key_size
-                key, end = data[begin:stop], stop + pattern.rest_size
-                if (
-                    startswith((pattern.head + (index << 8)).to_bytes(pattern.head_size, "little"), behind)
-                    and key.isdigit()
-                    and startswith((pattern.rest + index * pattern.step).to_bytes(pattern.rest_size, "little"), stop)
-                    and end <= limit
-                ):
-                    found.append((pattern, data[at + 5 : behind], key, end))
-                    last, at, index = pattern, end, index + 1 + pattern.count
-                    continue
-            self._last = last
-            other = self._recognised(at, index, limit)
-            if other is None:
+        last = self._last
+        pattern = None if last is None else last.following
+        if pattern is not None and at + _SHORTEST < limit:
+            found = pattern.names_at(self._data, at, index)
+            if found is not None and found[3] <= limit:
+                self._last = pattern
                 return found
-            found.append(other)
-            last, at, index = other[0], other[3], index + 1 + other[0].count
-        self._last = last
-        return found
-
-    def _recognised(self, at: int, index: int, limit: int) -> Entry | None:
-        """Return the entry at ``at`` by its form alone, or None for anything else."""
         match = _ENTRY.match(self._data, at, limit)
         if match is None:
             return None
@@ -156,8 +130,8 @@ class Entries:
                 return None
             pattern = self._patterns[said] = Pattern(match)
         pattern.expect(len(key))
-        if self._last is not None:
-            self._last.following = pattern
+        if last is not None:
+            last.following = pattern
         self._last = pattern
         return pattern, name, key, match.end()
 

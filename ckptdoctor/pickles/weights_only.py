@@ -174,15 +174,18 @@ class _Machine:
     def _entries(self) -> None:
         """Read keys with their tensors, one after another, as long as each looks as usual."""
         memo, stack, limit = self._memo, self._stack, len(self._data)
-        while found := self._reader.run(self.at, len(memo), limit):
-            for pattern, name, _, end in found:
-                stored = self._patterns.get(pattern) or self._stored_by_entry(pattern)
-                if stored is None or not name.isascii() or name == b"storage":
-                    return
-                memo += stored
-                stack.append(_TEXT)
-                stack.append(stored[-1])
-                self.at = end
+        while True:
+            found = self._reader.read(self.at, len(memo), limit)
+            if found is None:
+                return
+            pattern, name, _, end = found
+            stored = self._patterns.get(pattern) or self._stored_by_entry(pattern)
+            if stored is None or not name.isascii() or name == b"storage":
+                return
+            memo += stored
+            stack.append(_TEXT)
+            stack.append(stored[-1])
+            self.at = end
 
     def _stored_by_entry(self, each: Pattern) -> tuple[Any, ...] | None:
         """Return what entries of this pattern store in the memo, or None for those that are not as usual."""
@@ -195,7 +198,7 @@ class _Machine:
             (each.tag, each.kind, each.where, each.place, each.size, kept[0], each.stride, kept[1], each.hooks),
             function.path,
         )
-        if stored is None or len(stored) != each.count:
+        if stored is None:
             return None
         self._patterns[each] = _TEXT, *stored
         return self._patterns[each]

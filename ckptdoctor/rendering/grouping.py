@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from math import prod
-from os.path import commonprefix
 
 from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.wording import and_so_on, span
@@ -27,34 +26,23 @@ def in_short(pairs: Sequence[Renamed]) -> list[Renamed]:
     ``module.{conv,fc}.*`` and ``{conv,fc}.*`` show what changes; ``{0..2}.*`` and ``{0..2}.*`` would hide that it is
     the last token: that is ``*.gamma`` and ``*.weight``, ``*.beta`` and ``*.bias``. What is too much is ``("…", "")``.
     """
-    olds, news = [old for old, _ in pairs], [new for _, new in pairs]
-    behind, before, after = _told(olds) + 1, pattern(olds), pattern(news)
-    # most names differ in their first letters, unless there is none in the first token
-    alike = [pair for pair in pairs if pair[0][:1] in (pair[1][:1], ".", "")]
-    if before != after and all(_head(old, behind) != _head(new, behind) for old, new in alike):
+    olds, news = [old.split(".") for old, _ in pairs], [new.split(".") for _, new in pairs]
+    before, after = _pattern(olds), _pattern(news)
+    behind = _told(olds) + 1
+    if before != after and all(old[:behind] != new[:behind] for old, new in zip(olds, news, strict=True)):
         return [(before, after)]
-    kinds = dict.fromkeys([_change(tuple(old.split(".")), tuple(new.split("."))) for old, new in pairs])
+    kinds = dict.fromkeys([_change(tuple(old), tuple(new)) for old, new in zip(olds, news, strict=True)])
     shown = list(dict.fromkeys([_tokens(kind) for kind in kinds]))
     return [*shown[:_KINDS], ("…", "")] if len(shown) > _KINDS else shown
 
 
-def _told(keys: Sequence[str]) -> int:
-    """Up to which token ``pattern`` shows the keys: the first one in which they differ, or the last of the shortest.
-
-    Keys are not taken apart for it: of tens of thousands that takes a tenth of a second.
-    """
-    shared = commonprefix(keys)  # noqa: RUF071  characters are what is meant
-    return min(shared.count("."), min([key.count(".") for key in keys]))
-
-
-def _head(key: str, count: int) -> str:
-    """Return the first tokens of a key, all where there are no more."""
-    end = -1
-    for _ in range(count):
-        end = key.find(".", end + 1)
-        if end < 0:
-            return key
-    return key[:end]
+def _told(split: Sequence[Sequence[str]]) -> int:
+    """Up to which token ``pattern`` shows the keys: the first one in which they differ, or the last of the shortest."""
+    last = min(map(len, split)) - 1
+    for at in range(last):
+        if [tokens[at] for tokens in split].count(split[0][at]) < len(split):
+            return at
+    return last
 
 
 def _tokens(kind: _Kind) -> Renamed:
@@ -119,12 +107,16 @@ def pattern(keys: Sequence[str]) -> str:
 
     The tokens that all keys begin with, then the different tokens that follow, then ``.*`` where keys go on.
     """
-    if len(keys) == 1:
-        return keys[0]
-    shared = _told(keys)
-    nexts = list(dict.fromkeys([key.split(".", shared + 1)[shared] for key in keys]))
-    longer = max([key.count(".") for key in keys]) > shared
-    lead = "".join(f"{token}." for token in keys[0].split(".")[:shared])
+    return _pattern([key.split(".") for key in keys])
+
+
+def _pattern(split: Sequence[Sequence[str]]) -> str:
+    if len(split) == 1:
+        return ".".join(split[0])
+    shared = _told(split)
+    nexts = list(dict.fromkeys([tokens[shared] for tokens in split]))
+    longer = max(map(len, split)) > shared + 1
+    lead = "".join(f"{token}." for token in split[0][:shared])
     return f"{lead}{braced(nexts)}{'.*' if longer else ''}"
 
 

@@ -208,7 +208,7 @@ def _renames(checkpoint: Checkpoint, change: Callable[[str], str], label: str, p
     edits: list[Edit] = []
     for state_dict, keys in _weights(checkpoint):
         taken = set(_all_keys(checkpoint, state_dict)).difference(keys)
-        found = names.renaming([*keys, *taken], _but(taken, change) if taken else change)
+        found = names.renaming([*keys, *taken], lambda key, taken=taken: key if key in taken else change(key))  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
         if found.collision is not None:
             raise collision(label, *found.collision, prefix)
         if any(not new for _, new in found.pairs):
@@ -216,10 +216,6 @@ def _renames(checkpoint: Checkpoint, change: Callable[[str], str], label: str, p
         if found.pairs:
             edits.append(Rename(state_dict.path, found.pairs))
     return edits
-
-
-def _but(taken: set[str], change: Callable[[str], str]) -> Callable[[str], str]:
-    return lambda key: key if key in taken else change(key)
 
 
 def _all_keys(checkpoint: Checkpoint, state_dict: StateDict) -> list[str]:

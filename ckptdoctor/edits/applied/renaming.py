@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Mapping as Table
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, Role, Sequence, Tensor, at, show_path
-from ckptdoctor.checkpoint.changed_trees import changed_at, derived, missing, move_tensor, moved, with_tree
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, Role, Sequence, at, show_path
+from ckptdoctor.checkpoint.changed_trees import changed_at, derived, missing, moved, with_tree
 from ckptdoctor.edits import Rename, RenameModules
 from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.applied.optimizers_left import called_by_name, follows, named_otherwise
@@ -24,10 +24,9 @@ def rename(checkpoint: Checkpoint, edit: Rename) -> Checkpoint:
     names = dict(edit.pairs)
     path = edit.state_dict
     tree = changed_at(checkpoint.tree, path, lambda node: _renamed(node, path, names))
-    optimizers = [each for each in checkpoint.state_dicts if each.role is Role.OPTIMIZER]
-    if optimizers:
-        keys = _keys(checkpoint.tree, path)
-        for state_dict in optimizers:
+    keys = _keys(checkpoint.tree, path)
+    for state_dict in checkpoint.state_dicts:
+        if state_dict.role is Role.OPTIMIZER:
             tree = _with_param_names(tree, state_dict.path, names)
             if named_after(called_by_name(at(checkpoint.tree, state_dict.path)), keys):
                 tree = _with_names(tree, state_dict.path, names)
@@ -74,10 +73,7 @@ def _entries(node: Mapping, path: KeyPath, names: Table[str, str]) -> tuple[tupl
         if rival is not None and type(rival) is type(part):
             raise collision(path, str(rival), str(part), str(new))
         owners[new] = part
-        if new != part:
-            old, now = (*path, part), (*path, new)
-            value = move_tensor(value, old, now) if type(value) is Tensor else moved(value, old, now)
-        entries.append((new, value))
+        entries.append((new, value if new == part else moved(value, (*path, part), (*path, new))))
     return tuple(entries)
 
 

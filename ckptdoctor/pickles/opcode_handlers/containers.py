@@ -30,23 +30,24 @@ def _take_entries(m: Machine, at: int) -> int:
     memo, stack, limit = m.memo, m.stack, m.limit
     if m.entries is None:
         m.entries = Entries(m.data)
-    run, patterns = m.entries.run, m.patterns
+    read, patterns = m.entries.read, m.patterns
     met: dict[Pattern, int] = {}  # how many tensors of each
-    usual = True
-    while usual and (found := run(at, len(memo), limit)):
-        for pattern, name, key, end in found:
-            known = patterns.get(pattern) or _usual(m, pattern)
-            if known is None or not name.isascii():
-                usual = False
-                break
-            form, function = known
-            text = String(op.BINUNICODE, str(name, "ascii"), len(memo))
-            memo.append(text)
-            stack.append(text)
-            begin = at + len(name) + _BEFORE_FUNCTION + len(pattern.function)
-            stack.append(put_tensor(memo, form, function, key, begin, end, pattern.count))
-            met[pattern] = met.get(pattern, 0) + 1
-            at = end
+    while True:
+        found = read(at, len(memo), limit)
+        if found is None:
+            break
+        pattern, name, key, end = found
+        known = patterns.get(pattern) or _usual(m, pattern)
+        if known is None or not name.isascii():
+            break
+        form, function = known
+        text = String(op.BINUNICODE, str(name, "ascii"), len(memo))
+        memo.append(text)
+        stack.append(text)
+        begin = at + len(name) + _BEFORE_FUNCTION + len(pattern.function)
+        stack.append(put_tensor(memo, form, function, key, begin, end, pattern.count))
+        met[pattern] = met.get(pattern, 0) + 1
+        at = end
     for pattern, tensors in met.items():
         count_tensors(m, patterns[pattern][0], pattern.count, tensors)
         m.nodes += tensors

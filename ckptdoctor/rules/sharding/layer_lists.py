@@ -35,17 +35,13 @@ def layer_lists(state_dict: StateDict) -> tuple[Layers, ...]:
 def _layer_lists(keys: tuple[str, ...]) -> Iterator[Layers]:
     found: dict[str, dict[int, set[str]]] = {}
     places: dict[str, _Place | None] = {}  # by the form of a key: names of layers differ in their numbers
-    by_layer: dict[str, set[str]] = {}  # by what keys begin with, the number included
     for key, form in zip(keys, forms(keys), strict=True):
         if form not in places:
             places[form] = _place(form)
         place = places[form]
         if place is not None:
             end, number, inner = place
-            inside = by_layer.get(key[:inner])
-            if inside is None:
-                inside = found.setdefault(key[:end], {}).setdefault(int(key[number]), set())
-                by_layer[key[:inner]] = inside
+            inside = found.setdefault(key[:end], {}).setdefault(int(key[number]), set())
             if len(inside) < _FEWEST:  # more need not be told apart
                 inside.add(key[inner:])
     for name, layers in found.items():

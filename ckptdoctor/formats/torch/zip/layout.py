@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache, partial
+from itertools import pairwise
 
 from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.formats.torch.zip import structs
@@ -117,21 +118,20 @@ def lay_out(items: Sequence[Item], alignment: int = DEFAULT_ALIGNMENT) -> tuple[
 
 
 def lay_out_moved(
-    head: tuple[str, bytes, int], rest: Sequence[Record], alignment: int, same: Callable[[int, bytes], bool]
+    head: tuple[str, bytes, int], rest: Sequence[Record], alignment: int, read: Callable[[int, int], bytes]
 ) -> tuple[Segment, ...] | None:
     """Return the archive in which only the first record is different: everything after it moves unchanged.
 
     ``head`` is the name, the data and the CRC of that record, ``rest`` are the others in the order of the original, and
-    ``same`` says whether its bytes from an offset on are these. The data of every record is aligned, so after the first
-    header that has to be rewritten everything moves by a multiple of the alignment. None where something between the
-    records is not what ``lay_out`` would write there: each header is compared, but no items and segments are made of
-    each.
+    ``read`` gives bytes of it. The data of every record is aligned, so after the first header that has to be rewritten
+    everything moves by a multiple of the alignment. None where something between the records is not what ``lay_out``
+    would write there: each header is compared, but no items and segments are made of each.
     """
     name, data, crc = head
     new, first, last = Item(name, len(data), crc, (Literal(data),)), rest[0], rest[-1]
     opening = local_header(name, new.size, 0, alignment) + data + descriptor(new, 0, crc)
-    at_first = len(opening)
-    opening += local_header(first.name, first.size, at_first, alignment)
+    placed: list[tuple[Item | Record, int]] = [(new, 0), (first, len(opening))]
+    opening += local_header(first.name, first.size, len(opening), alignment)
     shift = len(opening) - first.data_offset
     if shift % alignment or not (first.size and last.size) or last.end + max(shift, 0) >= structs.MAX32:
         return None
@@ -139,30 +139,18 @@ def lay_out_moved(
         each.method == structs.STORED and each.flags in _FLAGS and each.size == each.compressed for each in rest
     ):
         return None
-    # within the first 4 GiB a descriptor has one form, and a header no zip64 field: what ``descriptor``,
-    # ``local_header`` and ``central_header`` return is spelt out here for tens of thousands of records
-    described, entry, fixed = structs.DESCRIPTOR.pack, structs.CENTRAL.pack, structs.LOCAL.size + structs.EXTRA.size
-    end, footer = first.data_offset, b""
-    entries = [central_header(new, 0, crc)]
-    for record in rest:
-        name, _, _, crc, size, _, at, data_offset, _ = record
-        raw, flags, moved = raw_name(name), _flags(size), at + shift
-        if record is first:
-            moved = at_first
-        else:
-            before, behind = _around_name(flags, len(raw), -(moved + fixed + len(raw)) % alignment)
-            between = footer + before + raw + behind
-            if at != end + len(footer) or data_offset != end + len(between) or not same(end, between):
-                return None
-        end = data_offset + size
-        if end + max(shift, 0) >= structs.MAX32:
+    for record, following in pairwise(rest):
+        at = following.header_offset
+        footer = descriptor(record, record.header_offset, record.crc)
+        between = footer + local_header(following.name, following.size, at + shift, alignment)
+        end = record.data_offset + record.size
+        if (at - end, following.data_offset - end) != (len(footer), len(between)) or read(end, len(between)) != between:
             return None
-        listed = entry(structs.CENTRAL_SIGNATURE, 0, 0, flags, 0, 0, 0, crc, size, size, len(raw), 0, 0, 0, 0, 0, moved)
-        entries.append(listed + raw)
-        footer = described(structs.DESCRIPTOR_SIGNATURE, crc, size, size) if size else b""
-    begin, directory = end + shift + len(footer), b"".join(entries)
-    closing = footer + directory + end_of(len(entries), len(directory), begin)
-    return Literal(opening), Copy(first.data_offset, end - first.data_offset), Literal(closing)
+        placed.append((following, at + shift))
+    footer = descriptor(last, last.header_offset, last.crc)
+    directory = _directory(placed, last.end + shift + len(footer), crc, *[each.crc for each in rest])
+    moved = Copy(first.data_offset, last.end - first.data_offset)
+    return Literal(opening), moved, Literal(footer + directory)
 
 
 def _stating(items: Sequence[Item], say: Callable[..., bytes]) -> Segment:

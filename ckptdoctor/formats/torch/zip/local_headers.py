@@ -7,11 +7,10 @@ its start, and ``zipfile``, go by its name and sizes too.
 from __future__ import annotations
 
 import zlib
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import repeat
-from operator import add, sub
+from operator import add
 from struct import Struct
 
 from ckptdoctor.checkpoint import NoteKind, Source
@@ -58,8 +57,6 @@ class _Window:
     def __init__(self, source: Source, entries: Sequence[Entry], limit: int) -> None:
         self._source = source
         self._entries = entries  # in the order in which they lie in the file
-        self._offsets = [entry.offset for entry in entries]
-        self._longest = max([len(entry.raw) for entry in entries], default=0)
         self.limit = limit
         self.start = 0
         self.data = b""
@@ -70,12 +67,13 @@ class _Window:
         first = self._entries[index]
         start = max(0, first.offset - structs.DESCRIPTOR64.size)
         stop = first.offset + structs.LOCAL.size + len(first.raw) + _EXTRA
-        self.until = bisect_right(self._offsets, start + _WINDOW, index + 1)
-        inside = self._offsets[index : self.until]
-        if max(map(sub, inside[1:], inside), default=0) > _NEAR:  # those of small tensors lie as near as can be
-            self.until = index + 1 + next(at for at, gap in enumerate(map(sub, inside[1:], inside)) if gap > _NEAR)
-        if self.until > index + 1:
-            stop = self._offsets[self.until - 1] + structs.LOCAL.size + self._longest + _EXTRA
+        self.until = len(self._entries)
+        for place in range(index + 1, len(self._entries)):
+            entry = self._entries[place]
+            if entry.offset - stop > _NEAR or entry.offset - start > _WINDOW:
+                self.until = place
+                break
+            stop = max(stop, entry.offset + structs.LOCAL.size + len(entry.raw) + _EXTRA)
         stop = min(stop, self._source.size)
         self.start, self.data = start, self._source.read(start, stop - start)
 

@@ -61,13 +61,15 @@ class Directory:
 
     def storage(self, key: str) -> Record | None:
         """Return the record in which torch looks for the storage with this key."""
-        found = self.found.get(self.folder + key)  # the numbers that torch gives them have no case
+        found = self.storages.get(key)
         return self.find(f"data/{key}") if found is None else found
 
     @cached_property
-    def folder(self) -> str:
-        """What the names of storages begin with in ``found``."""
-        return ascii_lower(f"{self.prefix}/data/")
+    def storages(self) -> dict[str, Record]:
+        """Records of storages by their keys in lower case: the numbers that torch gives them have none."""
+        folder = ascii_lower(f"{self.prefix}/data/")
+        start = len(folder)
+        return {name[start:]: record for name, record in self.found.items() if name.startswith(folder)}
 
 
 def ascii_lower(name: str) -> str:

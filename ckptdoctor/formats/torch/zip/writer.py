@@ -191,7 +191,7 @@ def _moved(
         return None
     if directory.find(".format_version") is not None and (alignment is None or storages[0].key != "0"):
         return None  # ``_items`` leaves a record out that says how places are computed
-    return lay_out_moved(head, records[1:], alignment or DEFAULT_ALIGNMENT, _Near(source).holds)
+    return lay_out_moved(head, records[1:], alignment or DEFAULT_ALIGNMENT, _Near(source).read)
 
 
 # ---- makes long range copies out of short ones: what is written between two copies often stands in the original too
@@ -219,7 +219,7 @@ def bridged(segments: Sequence[Segment], source: Source) -> tuple[Segment, ...]:
     for segment in segments:
         if isinstance(segment, Copy) and open_copy is not None:
             data = b"" if between is None else between.data
-            if segment.offset - stop == len(data) <= _LONGEST and near.holds(stop, data):
+            if segment.offset - stop == len(data) <= _LONGEST and near.read(stop, len(data)) == data:
                 stop, between = segment.offset + segment.length, None
                 continue
         elif isinstance(segment, Literal) and open_copy is not None and between is None:
@@ -244,20 +244,20 @@ def _ended(first: Copy, begin: int, stop: int, between: Literal | None) -> list[
 
 
 class _Near:
-    """Compares short ranges one after another, with one system call for many that are close together."""
+    """Reads short ranges one after another, with one system call for many that are close together."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._start = 0
         self._data = b""
 
-    def holds(self, at: int, data: bytes) -> bool:
-        """Return whether the file has these bytes there."""
+    def read(self, at: int, length: int) -> bytes:
+        """Return these bytes of the file."""
         begin = at - self._start
-        if begin < 0 or begin + len(data) > len(self._data):
+        if begin < 0 or begin + length > len(self._data):
             self._start, begin = at, 0
-            self._data = self._source.read(at, max(len(data), min(_WINDOW, self._source.size - at)))
-        return self._data.startswith(data, begin)
+            self._data = self._source.read(at, max(length, min(_WINDOW, self._source.size - at)))
+        return self._data[begin : begin + length]
 
 
 # ---- the records of a rewritten archive: copied as they are, inflated, cut down, or made anew

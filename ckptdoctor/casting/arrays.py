@@ -39,11 +39,6 @@ def array_of(data: bytes | bytearray | memoryview, dtype: str) -> Array:
     return np.frombuffer(data, held_as(dtype))
 
 
-# of the bits of a float16 that are 13 places higher up in those of a float32: all but the copies of the sign; and what
-# that is to be multiplied by
-FLOAT16_BITS = -0x70002000
-FLOAT16_SCALE = np.float32(2.0**112)
-
 _LINE = 64  # bytes of a line of the cache
 
 
@@ -108,8 +103,8 @@ def widened_into(values: Array, dtype: str, out: Array, *, finite: bool = False)
         signed = out.view(np.int32)
         np.copyto(signed, values.view(np.int16))
         signed <<= 13
-        signed &= FLOAT16_BITS
-        out *= FLOAT16_SCALE
+        signed &= -0x70002000  # all but the copies of the sign
+        out *= np.float32(2.0**112)
         return out
     if dtype == "float16" or dtype.startswith("float8"):
         np.take(_every_float16() if dtype == "float16" else every_float8(dtype), values, out=out, mode="clip")

@@ -14,16 +14,7 @@ from math import inf, isfinite, isnan, nan
 
 import numpy as np
 
-from ckptdoctor.casting.arrays import (
-    FLOAT16_BITS,
-    FLOAT16_SCALE,
-    HALVES,
-    Array,
-    is_narrow,
-    room,
-    widened,
-    widened_into,
-)
+from ckptdoctor.casting.arrays import HALVES, Array, is_narrow, room, widened, widened_into
 from ckptdoctor.values.float8_counts import add_counted, extremes_of_counted, is_counted
 from ckptdoctor.values.partial import Partial
 
@@ -31,7 +22,6 @@ from ckptdoctor.values.partial import Partial
 _LARGE, _SMALL = 1e15, 1e-12
 _CANCELLED = 0.5  # a variance below this share of the mean square has lost digits: it is computed again
 _FEW = 32  # values that plain Python is faster with
-_CACHED = 1 << 17  # floats of 16 bits that are widened at once: the passes over them find them in the second cache
 _NEGATIVE = 0x8000  # the bit of the sign of floats of 16 bits
 _EXPONENTS = {"float16": 0x7C00, "bfloat16": 0x7F80}  # the bits that NaN and infinities have all of
 
@@ -123,23 +113,15 @@ class ChunkMeasure:
         partial.count += chunks.size
         partial.zeros += self._zeros(chunks, lows, highs, dtype)
         partial.min, partial.max = min(partial.min, *lows), max(partial.max, *highs)
-        largest = list(map(max, highs, [-low for low in lows]))
-        if dtype == "float32":
-            self._add_finite(chunks, largest, partial)
-            return True
-        for chunk, most in zip(chunks, largest, strict=True):
-            for at in range(0, chunk.size, _CACHED):
-                self._add_finite(self._finite_halves(chunk[at : at + _CACHED], dtype)[np.newaxis], [most], partial)
-        return True
-
-    def _add_finite(self, several: Array, largest: Sequence[float], partial: Partial) -> None:
-        """Count in the moments of float32 in rows, of which these are the largest distances from zero."""
-        sums = zip(sums_of(several), sums_of_squares(several), strict=True)
-        for values, most, (total, squares) in zip(several, largest, sums, strict=True):
-            if _SMALL < most < _LARGE:
-                self._add_sums(values, total, squares, partial)
+        values = chunks if dtype == "float32" else self._finite_halves(chunks, dtype)
+        sums = zip(sums_of(values), sums_of_squares(values), strict=True)
+        for chunk, low, high, (total, squares) in zip(values, lows, highs, sums, strict=True):
+            largest = max(high, -low)
+            if _SMALL < largest < _LARGE:
+                self._add_sums(chunk, total, squares, partial)
             else:
-                self._moments(values, most, partial)
+                self._moments(chunk, largest, partial)
+        return True
 
     def _zeros(self, chunks: Array, lows: Sequence[float], highs: Sequence[float], dtype: str) -> int:
         """Return the number of zeros of both signs in chunks with these extremes."""
@@ -147,29 +129,23 @@ class ChunkMeasure:
             return 0
         if dtype == "float32":
             return self._occurrences(chunks, 0)
-        bits = chunks.reshape(-1)
-        return _of_least(bits, 0) + _of_least(bits.view(np.int16), -_NEGATIVE)
+        count = chunks.size - int(np.count_nonzero(chunks)) if not chunks.min() else 0
+        return count + (self._occurrences(chunks, _NEGATIVE) if int(chunks.view(np.int16).min()) == -_NEGATIVE else 0)
 
     def _occurrences(self, values: Array, value: int) -> int:
         equal = self._out(np.bool_, "equal", values.size).reshape(values.shape)
         return int(np.count_nonzero(np.equal(values, values.dtype.type(value), out=equal)))
 
-    def _finite_halves(self, chunk: Array, dtype: str) -> Array:
-        """Return the floats in whatever order they are widened fastest: two of them are halves of an integer."""
-        floats = self._out(np.float32, "floats", chunk.size)
-        if chunk.size % 2:
-            return widened_into(chunk, dtype, floats, finite=True)
-        pairs, bits = chunk.view(np.int32), floats.view(np.int32)
-        lower, upper = bits.reshape(2, -1)
-        np.left_shift(pairs, 16, out=lower)
-        if dtype == "bfloat16":
-            np.bitwise_and(pairs, -0x10000, out=upper)
+    def _finite_halves(self, chunks: Array, dtype: str) -> Array:
+        """Return the floats in whatever order they are widened fastest: two of bfloat16 are halves of an integer."""
+        floats: Array = self._out(np.float32, "floats", chunks.size).reshape(chunks.shape)
+        several, size = chunks.shape
+        if dtype == "float16" or size % 2:
+            widened_into(chunks.reshape(-1), dtype, floats.reshape(-1), finite=True)
             return floats
-        # as in ``widened_into``: the sign stays where it is, and its copies go
-        lower >>= 3
-        np.right_shift(pairs, 3, out=upper)
-        bits &= FLOAT16_BITS
-        floats *= FLOAT16_SCALE
+        pairs, bits = chunks.view(np.uint32), floats.view(np.uint32).reshape(several, 2, size // 2)
+        np.left_shift(pairs, np.uint32(16), out=bits[:, 0])
+        np.bitwise_and(pairs, np.uint32(0xFFFF0000), out=bits[:, 1])
         return floats
 
     def _add_floats(self, values: Array, partial: Partial) -> None:
@@ -263,21 +239,6 @@ def _ends_of_halves(chunks: Array, dtype: str) -> tuple[list[float], list[float]
     return [_of_bits(bits, dtype) + 0.0 for bits in lows], [_of_bits(bits, dtype) + 0.0 for bits in highs]
 
 
-_RUN = 1 << 14  # where a number is known to be, it is asked of so many in a row first
-
-
-def _of_least(bits: Array, least: int) -> int:
-    """Return how many of these integers are the least one that there is of their type: as a rule few are, or none."""
-    if int(bits.min()) != least:
-        return 0
-    done = bits.size - bits.size % _RUN
-    runs, rest = bits[:done].reshape(-1, _RUN), bits[done:]
-    holding = [runs[at] for at in np.flatnonzero(runs.min(axis=1) == least).tolist()]
-    if rest.size:
-        holding.append(rest)
-    return sum([int(np.count_nonzero(each == least)) for each in holding])
-
-
 def _ends(chunks: Array) -> tuple[list[float], list[float]] | None:
     """Return the same for float32: the least and the greatest number of each chunk."""
     lows, highs = chunks.min(axis=1).tolist(), chunks.max(axis=1).tolist()
@@ -304,8 +265,6 @@ def _not_finite(values: Array, partial: Partial) -> Array:
 
 # values that are added up in float32: 31 roundings are within 1.9e-6 of their mean size, in whatever order
 _COLUMN = 32
-_COLUMNS = 1 << 8  # so few at once are added up in one thread, whatever BLAS it is
-_ONES = np.ones((1, _COLUMN), np.float32)
 
 
 def sum_of(values: Array) -> float:
@@ -314,25 +273,13 @@ def sum_of(values: Array) -> float:
 
 
 def sums_of(several: Array) -> list[float]:
-    """Return the sum of each of several runs of float32 of one length.
-
-    Columns are multiplied by ones: a BLAS takes half as long for that as NumPy for adding them up.
-    """
-    count = several.shape[1]
-    done = count - count % (_COLUMN * _COLUMNS)
-    totals = [0.0] * len(several)
-    if done:
-        columns = np.matmul(_ONES, several[:, :done].reshape(len(several), -1, _COLUMN, _COLUMNS))
-        totals = [float(np.add.reduce(each, axis=None, dtype=np.float64)) for each in columns]
-    if done < count:  # a call for nothing takes as long as a thousand numbers
-        totals = [total + _sum_of_few(rest) for total, rest in zip(totals, several[:, done:], strict=True)]
-    return totals
-
-
-def _sum_of_few(values: Array) -> float:
-    done = values.size - values.size % _COLUMN
-    columns = np.add.reduce(values[:done].reshape(_COLUMN, -1), axis=0)
-    return float(np.add.reduce(columns, dtype=np.float64) + np.add.reduce(values[done:], dtype=np.float64))
+    """Return the sum of each of several runs of float32 of one length."""
+    done = several.shape[1] - several.shape[1] % _COLUMN
+    columns = np.add.reduce(several[:, :done].reshape(len(several), _COLUMN, -1), axis=1)
+    return [
+        float(np.add.reduce(whole, dtype=np.float64) + np.add.reduce(rest, dtype=np.float64))
+        for whole, rest in zip(columns, several[:, done:], strict=True)
+    ]
 
 
 # squares in a row: their sum is within 6.1e-5 of itself in whatever order a BLAS adds them up, and in one thread
@@ -346,13 +293,10 @@ def sum_of_squares(values: Array) -> float:
 
 def sums_of_squares(several: Array) -> list[float]:
     """Return the sum of squares of each of several runs of one length."""
-    count = several.shape[1]
-    done = count - count % _ROW
+    done = several.shape[1] - several.shape[1] % _ROW
     totals = [0.0] * len(several)
     if done:
         rows = several[:, :done].reshape(len(several), -1, 1, _ROW)
         sums = np.matmul(rows, rows.reshape(len(several), -1, _ROW, 1))
-        totals = [float(np.add.reduce(each, axis=None, dtype=np.float64)) for each in sums]
-    if done < count:
-        totals = [total + float(np.dot(rest, rest)) for total, rest in zip(totals, several[:, done:], strict=True)]
-    return totals
+        totals = [float(each.sum(dtype=np.float64)) for each in sums]
+    return [total + float(np.dot(rest, rest)) for total, rest in zip(totals, several[:, done:], strict=True)]

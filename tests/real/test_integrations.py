@@ -110,7 +110,7 @@ def test_a_training_of_ray(tmp_path):
                 saved = train.Checkpoint.from_directory(folder)
                 train.report({"loss": 1.0}, checkpoint=saved, validation=True)
 
-    ray.init(num_cpus=2, include_dashboard=False)
+    ray.init("local", num_cpus=2, include_dashboard=False)
     try:
         trainer = TorchTrainer(
             loop,

@@ -72,6 +72,8 @@ def test_a_lost_node_loses_nothing(tmp_path, monkeypatch):
         assert found.examined == found.listed > MANY > known[0], "the node was lost when all was over"
         monkeypatch.setattr(order, "SPLIT", 4_000)
         several = tuple([str(store / f"run{number:03}") for number in range(2)])
+        here = audit(AuditRequest(several, str(tmp_path / "here.db"), engine="ray", jobs=1))  # next to that cluster
+        assert here.examined == here.listed > 0
         request = AuditRequest(several, str(tmp_path / "parts.db"), engine=f"ray={cluster.address}", deep="all")
         assert audit(request).examined > 3
     finally:

@@ -6,6 +6,7 @@ there. A node that is lost takes the batches with it that it had; they are exami
 
 from __future__ import annotations
 
+import os
 from time import monotonic
 from typing import Any
 
@@ -18,7 +19,10 @@ _UNIT, _PACE = 600.0, 10_000_000  # seconds that a unit may take, and bytes a se
 
 
 class RayEngine:
-    """Tasks of a cluster: that at ``address`` ("auto": the one of this machine), or a new one here for None."""
+    """Tasks of a cluster: that at ``address`` ("auto": the one of this machine), for None that of RAY_ADDRESS.
+
+    Where that is not set, it is a new one here.
+    """
 
     def __init__(self, address: str | None = None, jobs: int | None = None) -> None:
         try:
@@ -31,11 +35,11 @@ class RayEngine:
         self._ours = not ray.is_initialized()
         if self._ours:
             try:
-                ray.init(address=address, num_cpus=jobs if address is None else None, log_to_driver=False)
+                # "local", for Ray joins any cluster that it finds here, and refuses to be told of processors then
+                where = address or os.environ.get("RAY_ADDRESS") or "local"
+                ray.init(address=where, num_cpus=jobs if where == "local" else None, log_to_driver=False)
             except (ConnectionError, ValueError) as error:
-                raise UsageError(
-                    f"--engine: there is no Ray cluster at {address or 'this machine'}: {error}"
-                ) from error
+                raise UsageError(f"--engine: there is no Ray cluster at {where}: {error}") from error
         self._task = ray.remote(num_cpus=1, max_retries=0)(examined)
         self._jobs = jobs
         self._flying: dict[Any, tuple[int, float]] = {}  # with its number, and when it should be over

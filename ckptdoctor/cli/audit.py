@@ -75,7 +75,13 @@ _BAD = ("broken", "error", "warning", "weightless", "unfinished")
     metavar="parquet[=FOLDER]",
     help="Also write the tables as Parquet, one file each; without STORE, those of an existing database.",
 )
-@click.option("--engine", metavar="NAME", default="local", show_default=True, help="Where checkpoints are examined.")
+@click.option(
+    "--engine",
+    metavar="NAME",
+    default="local",
+    show_default=True,
+    help="Where checkpoints are examined: local, ray (the cluster of RAY_ADDRESS, or a new one here), ray=ADDRESS.",
+)
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes.  [default: one per processor]")
 @as_json
 @quiet

@@ -81,6 +81,7 @@ def folder_formats() -> Iterator[Format]:
         yield _imported(name)
 
 
+@cache
 def _imported(name: str) -> Format:
     return cast(Format, import_module(name))  # a module fits the protocol; a test holds each one against it
 

@@ -12,10 +12,10 @@ from ckptdoctor.cli.command import Command
 from ckptdoctor.cli.console import emit, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import as_json, color, files, rule_codes
-from ckptdoctor.diagnose.catalogue import all_rules, look_up
+from ckptdoctor.diagnose.catalogue import all_rules, find_rule, look_up
 from ckptdoctor.errors import UsageError
 from ckptdoctor.explaining.explanation import Explanation, explain
-from ckptdoctor.explaining.reading import is_text, read_text
+from ckptdoctor.explaining.reading import is_output, is_text, read_text
 from ckptdoctor.rendering import rule_table
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _EXAMPLES = (
-    ("The meaning of an error message, and what to do", "ckptdoctor explain < error.txt"),
+    ("The meaning of an error message, and what to do", "ckptdoctor explain error.txt"),
     ("Its meaning for this file", "ckptdoctor explain model.pt --error error.txt"),
     ("The page of a rule", "ckptdoctor explain N401"),
 )
@@ -47,20 +47,21 @@ def _rules_and_files(context: click.Context, parameter: click.Parameter, word: s
 def command(what: str | None, source: str | None, style: str, color: str) -> ExitStatus:
     """Explain an error message, or a rule.
 
-    CODE is a rule's code or name, such as N401 or module-prefix: its page is printed. TEXT is an error message;
-    without it, a traceback or a whole log is read from standard input. What the messages of torch, safetensors and
-    transformers in it mean is printed, and what to do. With FILE, a checkpoint, the explanation is checked against it.
+    CODE is a rule's code or name, such as N401 or module-prefix: its page is printed. TEXT is an error message, or a
+    file with a traceback or a whole log (.txt, .log, .out, .err); without it, that is read from standard input. What
+    the messages of torch, safetensors and transformers in it mean is printed, and what to do. With FILE, a checkpoint,
+    the explanation is checked against it.
 
     Exit status: 0 explained, 1 no known message in the text, 2 no text.
     """
-    if what is not None and source is None and is_text(what):
+    if what is not None and source is None and (is_text(what) or is_output(what)):
         what, source = None, what
-    if what is not None and source is None and not _is_file(what):
+    if what is not None and source is None and _is_rule(what):
         rule = look_up(what)
         emit(rule_table.as_json([rule]) if style == "json" else rule_table.page(rule, width()))
         return ExitStatus.CLEAN
     source = source or "-"
-    raw = _read(source)
+    raw = _read(source, what)
     explained = explain(raw, what, None if source == "-" or is_text(source) else source)
     if what is not None and explained.hits:
         from ckptdoctor.examine.explained import judged
@@ -70,18 +71,19 @@ def command(what: str | None, source: str | None, style: str, color: str) -> Exi
     return ExitStatus.CLEAN if explained.hits else ExitStatus.FINDINGS
 
 
-def _is_file(what: str) -> bool:
-    """Return whether a word is meant as a checkpoint: it exists, and an error text comes in."""
-    return os.path.exists(what) and not _is_terminal()
+def _is_rule(what: str) -> bool:
+    """Return whether a word is meant as a rule: no file is called so, or nobody pipes in an error text for that."""
+    return not os.path.exists(what) or (_is_terminal() and find_rule(what) is not None)
 
 
 def _is_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def _read(source: str) -> str:
+def _read(source: str, checkpoint: str | None) -> str:
     if source == "-" and _is_terminal():
-        raise click.UsageError("No error text: pipe one in, or name a rule.", click.get_current_context())
+        how = "pipe one in, or name a rule" if checkpoint is None else "pipe one in, or name a file with it (--error)"
+        raise click.UsageError(f"No error text: {how}.", click.get_current_context())
     raw = read_text(source)
     if not raw.strip():
         raise UsageError(f"{_called(source)} is empty: there is no error text to explain.")

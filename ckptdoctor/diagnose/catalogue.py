@@ -8,7 +8,7 @@ from ckptdoctor.errors import UsageError
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.registry import all_rules, find_rule
 
-__all__ = ["all_rules", "look_up"]
+__all__ = ["all_rules", "find_rule", "look_up"]
 
 
 def look_up(code_or_name: str) -> Rule:

@@ -7,7 +7,7 @@ from ckptdoctor.rules.messages import CHECK, CONFIG_BESIDE, COPIED, COPYING, SHO
 # which program takes the tensor is not in the file, so that no check looks for it; the name is for explanations
 NAMES = {"T555": "bf16-numpy"}
 
-_ENDING = r"['\"]?[^'\"]{0,300}?\.(?:pt|pth|ckpt|bin|tar|pkl|safetensors)(?![A-Za-z0-9])"
+_ENDING = r"['\"]?[^'\"]{0,300}?\.(?:pt|pth|ckpt|bin|tar|pkl|safetensors)(?![A-Za-z0-9])['\"]?"
 _GGUF = "ckptdoctor cannot write GGUF; convert the original again, or use a newer llama.cpp"
 _A_MODEL = (Way("load it into a model", "model.load_state_dict(weights); model.eval()"), SHOW)
 _OF_MODELS = (

@@ -23,6 +23,8 @@ _MARKS = {
 }
 
 
+# what files with the output of a program are called; no checkpoint is
+_OUTPUT = (".txt", ".log", ".out", ".err")
 _SENTENCE = 4  # words from which what was typed is a text: names of files with more blanks are there to be opened
 
 
@@ -34,6 +36,11 @@ def is_text(typed: str) -> bool:
     if "\n" in typed.strip():
         return True
     return not os.path.exists(typed) and len(typed.split()) >= _SENTENCE
+
+
+def is_output(path: str) -> bool:
+    """Return whether a file is there that is called as those are into which programs are told to write."""
+    return path.lower().endswith(_OUTPUT) and os.path.isfile(path)
 
 
 def read_text(source: str) -> str:

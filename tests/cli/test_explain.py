@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -79,6 +80,26 @@ def test_a_terminal_is_no_text(monkeypatch):
     assert result.exit_code == 2
     assert "Usage: " in result.output
     assert "No error text" in result.output
+
+
+def test_a_file_with_the_text_needs_no_option(tmp_path):
+    """A file that programs write their output into is no checkpoint; what it says is explained, quotes and all."""
+    (tmp_path / "train.log").write_text("FileNotFoundError: [Errno 2] No such file or directory: 'cut.pt'\n")
+    status, out, _ = explain("train.log", cwd=tmp_path)
+    assert status == 0
+    assert out.splitlines()[0] == "No such file or directory: 'cut.pt'"
+
+
+def test_a_checkpoint_on_a_terminal_is_without_a_text(monkeypatch, tmp_path):
+    """It is there, which is not denied, but what to explain is missing; a rule's name stays one next to such a file."""
+    from click.testing import CliRunner
+
+    monkeypatch.setattr("ckptdoctor.cli.explain._is_terminal", lambda: True)
+    monkeypatch.chdir(tmp_path)
+    Path("model.pt").touch()
+    Path("N401").mkdir()
+    assert "No error text: pipe one in, or name a file" in CliRunner().invoke(cli, ["explain", "model.pt"]).output
+    assert "module-prefix" in CliRunner().invoke(cli, ["explain", "N401"]).output
 
 
 def test_a_text_that_is_not_there(tmp_path):

@@ -9,6 +9,8 @@ import math
 import pickle
 import subprocess
 import sys
+from collections import OrderedDict
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -204,6 +206,23 @@ def test_what_is_loaded_is_in_the_model(path):
         weights = ckptdoctor.load_state_dict(*arguments)
         assert list(weights) == ["weight", "bias"]
     assert torch.equal(net.weight, other.weight) and torch.equal(net.weight, torch.arange(6.0).reshape(2, 3))
+
+
+def test_what_is_loaded_names_its_tensors(path, tmp_path):
+    """Not all of their values, which would fill a notebook; and what is saved of it is an OrderedDict of torch's."""
+    weights = ckptdoctor.load_state_dict(nn.Linear(3, 2), path)
+    assert repr(weights) == "2 tensors, 32 bytes\nweight  float32 [2, 3]\nbias    float32 [2]"
+    many = ckptdoctor.load_state_dict({f"{each}.weight": (1,) for each in range(500)}, saved(tmp_path / "many.pt"))
+    assert len(repr(many).splitlines()) <= 24
+    assert type(deepcopy(weights)) is OrderedDict
+    torch.save(many, tmp_path / "again.pt")
+    assert [*torch.load(tmp_path / "again.pt")] == [*many]
+
+
+def saved(path):
+    """A file of 500 tensors."""
+    torch.save({f"module.{each}.weight": torch.ones(1) for each in range(500)}, path)
+    return path
 
 
 def test_a_model_that_does_not_fit_stays_as_it_was(path):

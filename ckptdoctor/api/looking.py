@@ -27,6 +27,7 @@ from ckptdoctor.differences import Difference
 from ckptdoctor.errors import UnreadableError, UsageError
 from ckptdoctor.explaining.explanation import Explanation
 from ckptdoctor.noun import noun, replace
+from ckptdoctor.wording import plural
 
 Framework = Literal["pt", "np"]
 
@@ -114,8 +115,29 @@ def open(path: Path, *, framework: Framework = "pt") -> OpenCheckpoint:
     return OpenCheckpoint(**fields | {"framework": framework})
 
 
+class Weights(OrderedDict[str, Any]):
+    """What ``load_state_dict`` gives: a state dict whose ``repr`` names its tensors, instead of all their values.
+
+    It is pickled and copied deeply as the OrderedDict that it is: no file that is saved with it needs ckptdoctor.
+    """
+
+    def __repr__(self) -> str:
+        from ckptdoctor.rendering.numbers import shape, size
+
+        width = max(map(len, self), default=0)
+        rows = [
+            f"{key:{width}}  {str(each.dtype).removeprefix('torch.')} {shape(each.shape)}" for key, each in self.items()
+        ]
+        total = size(sum(each.nbytes for each in self.values()))
+        return a_screen("\n".join([f"{plural(len(self), 'tensor')}, {total}", *rows]), "list(weights)")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        _, *rest = super().__reduce__()
+        return (OrderedDict, *rest)
+
+
 @from_python
-def load_state_dict(model: Any, path: Any, root: str | None = None, *, strict: bool = True) -> OrderedDict[str, Any]:
+def load_state_dict(model: Any, path: Any, root: str | None = None, *, strict: bool = True) -> Weights:
     """Load the weights of the checkpoint at ``path`` into ``model``, a torch.nn.Module; return tensors by key.
 
     ``model`` may be a mapping of keys to tensors or shapes, too: nothing is loaded then. The arguments may come in
@@ -132,7 +154,9 @@ def load_state_dict(model: Any, path: Any, root: str | None = None, *, strict: b
 
     if isinstance(model, (str, os.PathLike)) and not isinstance(path, (str, os.PathLike)):
         model, path = path, model
-    weights = load_state_dict(path, model, root, strict=strict)
+    found = load_state_dict(path, model, root, strict=strict)
+    weights = Weights(found)
+    vars(weights).update(vars(found))  # ``_metadata``
     if callable(getattr(model, "load_state_dict", None)):
         model.load_state_dict(weights, strict=strict)
     return weights

@@ -47,8 +47,9 @@ def serve(context: click.Context, path: str) -> None:
         from ckptdoctor.checkpoint.missing import missing
 
         raise missing(path)
-    host, port = context.params["host"], context.params["port"]
-    serving.serve(path, list(_again(context)), host or serving.HOST, serving.PORT if port is None else port)
+    host, port, theme = [context.params[each] for each in ("host", "port", "theme")]
+    place = host or serving.HOST, serving.PORT if port is None else port
+    serving.serve(path, list(_again(context)), *place, theme=theme)
 
 
 def require_serve(context: click.Context) -> None:
@@ -124,14 +125,14 @@ def run(path: str, theme: str | None = None, settings: Settings | None = None, o
     from ckptdoctor.tui import thread_priority
     from ckptdoctor.tui.app import BrowserApp
     from ckptdoctor.tui.keys import understood
+    from ckptdoctor.tui.themes import named
 
-    names = {"dark": "ckptdoctor-dark", "light": "ckptdoctor-light"}
     project = config.load()
     try:
         keys = understood(project.keys or {})
     except UsageError as error:
         raise UsageError(f"{project.path}: {error.message}") from error
-    app = BrowserApp(path, settings, names.get(theme or "", theme), keys, other)
+    app = BrowserApp(path, settings, named(theme), keys, other)
 
     async def browse() -> None:
         _listen(lambda number: app.exit(return_code=128 + number))

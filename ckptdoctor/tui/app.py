@@ -30,48 +30,7 @@ from ckptdoctor.tui.messages import ComparisonWanted
 from ckptdoctor.tui.models.choices import is_to_be_chosen_from
 from ckptdoctor.tui.models.command_line import Commanding, Loadable, check
 from ckptdoctor.tui.screens.browser import BrowserScreen
-
-DARK_THEME = Theme(
-    name="ckptdoctor-dark",
-    primary="#5fb3d4",
-    secondary="#5fb3d4",
-    accent="#5fb3d4",
-    foreground="#d4d7dc",
-    background="#14171c",
-    surface="#14171c",
-    panel="#20252d",
-    success="#7fbf7f",
-    warning="#e0b050",
-    error="#f58080",
-    dark=True,
-    variables={"border-blurred": "#3a424e", "footer-key-foreground": "#5fb3d4", "block-cursor-text-style": "none"},
-)
-LIGHT_THEME = Theme(
-    name="ckptdoctor-light",
-    primary="#0a6389",
-    secondary="#0a6389",
-    accent="#0a6389",
-    foreground="#24292f",
-    background="#fcfcfa",
-    surface="#fcfcfa",
-    panel="#ecece8",
-    success="#256a29",
-    warning="#7a4f00",
-    error="#b3261e",
-    dark=False,
-    variables={
-        "border-blurred": "#c4c4bc",
-        "footer-key-foreground": "#0a6389",
-        "block-cursor-text-style": "none",
-        "foreground-muted": "#24292fb3",  # Textual's 60 % can be read on a dark background alone
-    },
-)
-
-
-def preferred() -> str:
-    """Return the theme for this terminal, as far as it says what its background is (COLORFGBG); dark otherwise."""
-    background = os.environ.get("COLORFGBG", "").rpartition(";")[2]
-    return LIGHT_THEME.name if background in ("7", "15") else DARK_THEME.name
+from ckptdoctor.tui.themes import DARK_THEME, LIGHT_THEME, preferred
 
 
 def _reports(theme: Theme) -> TerminalTheme:

@@ -17,20 +17,25 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from ckptdoctor.errors import UsageError
 from ckptdoctor.rendering.escape import escape
+from ckptdoctor.tui.themes import theme_named
 
 HOST, PORT = "127.0.0.1", 8000
 _MISSING = "Serving needs textual-serve: pip install 'ckptdoctor[web]'."
 _HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-def serve(path: str, arguments: Sequence[str], host: str = HOST, port: int = PORT) -> None:
-    """Serve ``ckptdoctor browse ARGUMENTS``, which opens ``path``, until ctrl+c. Raises UsageError when it cannot."""
+def serve(path: str, arguments: Sequence[str], host: str = HOST, port: int = PORT, *, theme: str | None = None) -> None:
+    """Serve ``ckptdoctor browse ARGUMENTS``, which opens ``path``, until ctrl+c. Raises UsageError when it cannot.
+
+    ``theme`` is the one that ARGUMENTS name: what the page has around the terminal is in its colours.
+    """
     try:
+        import aiohttp_jinja2
         from textual_serve.server import Server
     except ImportError as error:
         raise UsageError(_MISSING) from error
@@ -39,12 +44,15 @@ def serve(path: str, arguments: Sequence[str], host: str = HOST, port: int = POR
     class Serving(Server):
         """Says where it is, and answers only pages of its own."""
 
+        pages: ClassVar[set[Any]] = set()  # tasks, each of a page that is open
+
         def initialize_logging(self) -> None:
             """Say nothing of every request."""
             logging.basicConfig(level="ERROR", format="%(message)s")
 
         async def on_startup(self, app: Any) -> None:
             """Say where it is, and for whom, once it answers: this is called before it listens."""
+            aiohttp_jinja2.get_env(app).globals["theme"] = theme_named(theme).to_color_system().generate()
             self.announcing = asyncio.create_task(_announce(announcement(path, host, port), host, port))
 
         async def handle_index(self, request: Any) -> Any:
@@ -55,7 +63,19 @@ def serve(path: str, arguments: Sequence[str], host: str = HOST, port: int = POR
         async def handle_websocket(self, request: Any) -> Any:
             """Send the page what it shows, and take the keys that are pressed in it."""
             _refuse_strangers(request, host)
-            return await super().handle_websocket(request)
+            page = asyncio.current_task()
+            self.pages.add(page)
+            try:
+                return await super().handle_websocket(request)
+            finally:
+                self.pages.discard(page)
+
+        async def on_shutdown(self, app: Any) -> None:
+            """End what pages show: aiohttp would wait a minute for them."""
+            pages = tuple(self.pages)
+            for each in pages:
+                each.cancel()
+            await asyncio.gather(*pages, return_exceptions=True)
 
     templates = Path(__file__).with_name("web")
     name = os.path.basename(path) or path

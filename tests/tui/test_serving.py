@@ -10,12 +10,15 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from importlib.util import find_spec
 
 import pytest
+from textual.color import Color
 
 from ckptdoctor.cli.main import run as command
 from ckptdoctor.tui import serving
+from ckptdoctor.tui.themes import theme_named
 from tests.commands import run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -30,7 +33,14 @@ SWITCHES = (
 def served(library):
     """A process that serves a file at a free port; its address. Interrupted, it ends at once, and without a word."""
     pytest.importorskip("textual_serve", reason="textual-serve is not installed: see CONTRIBUTING.md")
-    arguments = (sys.executable, "-m", "ckptdoctor", "browse", "resnet.pt", "--serve", "--port", "0")
+    with serving_here(library) as address:
+        yield address
+
+
+@contextmanager
+def serving_here(library, *options):
+    """The address of a file that is served meanwhile."""
+    arguments = (sys.executable, "-m", "ckptdoctor", "browse", "resnet.pt", "--serve", "--port", "0", *options)
     process = subprocess.Popen(arguments, cwd=library, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     said = process.stdout.readline()
     assert "for this machine only" in said
@@ -115,6 +125,19 @@ def test_in_a_web_browser(served, chromium):
     WebDriverWait(chromium, 20).until(lambda driver: driver.execute_script(closed) == "flex")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["light", "textual-dark"])
+def test_the_page_has_the_colours_of_its_theme(library, chromium, theme):
+    """Around the terminal, and before and after there is one. Interrupted, it does not wait for the page to be closed."""
+    pytest.importorskip("textual_serve", reason="textual-serve is not installed: see CONTRIBUTING.md")
+    with serving_here(library, "--theme", theme) as address:
+        chromium.get(address)
+        Log(chromium).until(b"module-prefix")
+        drawn = chromium.execute_script("return getComputedStyle(document.body).backgroundColor")
+    background = theme_named(theme).to_color_system().generate()["background"]
+    assert Color.parse(background).rgb == tuple(map(int, re.findall(r"\d+", drawn)))
+
+
 def asked(url, **headers):
     """The status of an answer."""
     from urllib.error import HTTPError
@@ -194,6 +217,6 @@ def test_what_cannot_be_served(library, arguments, sentence):
 def test_the_same_command_is_run_for_the_page(monkeypatch):
     """With its options and its file, but not with those of serving."""
     started = []
-    monkeypatch.setattr(serving, "serve", lambda *arguments: started.append(arguments))
+    monkeypatch.setattr(serving, "serve", lambda *arguments, theme: started.append((*arguments, theme)))
     assert command(["browse", "--serve", "--theme", "light", "resnet.pt", "--port", "80", "--host", "::"]) == 0
-    assert started == [("resnet.pt", ["--theme", "light", "--", "resnet.pt"], "::", 80)]
+    assert started == [("resnet.pt", ["--theme", "light", "--", "resnet.pt"], "::", 80, "light")]

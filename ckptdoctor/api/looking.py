@@ -132,8 +132,7 @@ class Weights(OrderedDict[str, Any]):
         return a_screen("\n".join([f"{plural(len(self), 'tensor')}, {total}", *rows]), "list(weights)")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        _, *rest = super().__reduce__()
-        return (OrderedDict, *rest)
+        return (OrderedDict, *super().__reduce__()[1:])
 
 
 @from_python

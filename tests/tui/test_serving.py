@@ -128,7 +128,7 @@ def test_in_a_web_browser(served, chromium):
 @pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "textual-dark"])
 def test_the_page_has_the_colours_of_its_theme(library, chromium, theme):
-    """Around the terminal, and before and after there is one. Interrupted, it does not wait for the page to be closed."""
+    """Around the terminal, and before and after there is one. Interrupted, it does not wait for an open page."""
     pytest.importorskip("textual_serve", reason="textual-serve is not installed: see CONTRIBUTING.md")
     with serving_here(library, "--theme", theme) as address:
         chromium.get(address)

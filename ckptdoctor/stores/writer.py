@@ -68,6 +68,7 @@ class Writer:
         }
         self.connection.execute("PRAGMA cache_size = -65536")  # 64 MiB
         self.connection.execute("PRAGMA temp_store = FILE")
+        self.connection.execute("PRAGMA temp.cache_size = -32768")  # 32 MiB: ids of a million, which come in no order
         # ids come in no order, so that most pages of a large inventory are written again and again: 64 MB of changes
         # wait in the log until then
         self.connection.execute("PRAGMA wal_autocheckpoint = 16384")
@@ -192,7 +193,7 @@ class Writer:
         self.connection.executemany(self._statements[table], rows)
 
     def _forget(self, ids: Sequence[int]) -> None:
-        self.replaced = True
+        self.replaced |= bool(ids)
         for at in range(0, len(ids), _ASKED):
             some = ids[at : at + _ASKED]
             marks = ", ".join("?" * len(some))

@@ -10,6 +10,7 @@ import pytest
 from ckptdoctor.tui.screens.browser import BrowserScreen
 from ckptdoctor.tui.screens.picker import PickerScreen
 from ckptdoctor.tui.screens.tensor import TensorScreen
+from ckptdoctor.tui.widgets.detail import Detail
 from ckptdoctor.tui.widgets.tree_view import TreeView
 from tests.tui import browse, text_of, walk
 
@@ -74,6 +75,19 @@ def test_bookmarks_stay_for_the_next_time(remembering):
     found = walk("resnet.pt", ("B",), ("B",), ("B",), ("b", "B"), look=place)
     assert found == ["log", "state_dict/module.", "epoch", "log"]
     assert json.loads(remembering.read_text())["bookmarks"] != names
+
+
+def test_what_is_gone_to_from_the_pane_at_the_right_is_shown_there(remembering):
+    """By bookmarks, findings and the way back, also where that pane has all the room; escape leaves it."""
+
+    def seen(app):
+        return app.screen.query_one(Detail).border_title.split("/")[-1], place(app)
+
+    marked = ("home", "b", "end", "b", "enter")
+    found = walk("resnet.pt", (*marked, "B"), ("end", "enter", "n"), ("end", "enter", BACK, BACK), look=seen)
+    assert all(shown == name.split("/")[-1] for shown, name in found) and len({name for _, name in found}) == 3
+    assert walk("resnet.pt", ("end", "enter", "z", "B"), look=seen) == [("epoch", "epoch")]
+    assert walk("resnet.pt", ("end", "enter", "escape", "up"), look=seen)[0][1] != "log"
 
 
 def test_files_that_were_opened_are_offered_again(library, remembering, tmp_path, monkeypatch):

@@ -108,9 +108,11 @@ class BrowserScreen(PlacesScreen):
             self.examine(replace(self.settings, deep=True))
 
     def action_stop(self) -> None:
-        """Stop reading every byte; where nothing is read, show what a filter hides."""
+        """Stop reading every byte; where nothing is read, leave the pane at the right, or show what a filter hides."""
         if self.examination is not None and self.examination.stop():
             self.query_one(TitleBar).say(state="stopping…")
+        elif self.query_one(Detail).has_focus and self._contents().focusable:
+            self._contents().focus()
         elif self.query_one(FilterBar).text:
             self.query_one(FilterBar).forget()
         else:

@@ -38,7 +38,6 @@ class PlacesScreen(ExaminedScreen):
     def on_item_wanted(self, message: messages.ItemWanted) -> None:
         """Go to a layer that was chosen in the pane at the right."""
         self._trail.leave(self._under_cursor())
-        self._contents().focus()
         self._show_item(message.item)
 
     def on_element_wanted(self, message: messages.ElementWanted) -> None:
@@ -55,7 +54,7 @@ class PlacesScreen(ExaminedScreen):
 
     def on_finding_activated(self, message: messages.FindingActivated) -> None:
         """Go to the first thing that it names, and there."""
-        self._go_to(message.finding, focus=True)
+        self._go_to(message.finding, entered=True)
 
     def action_next_finding(self, by: int) -> None:
         """Choose another finding, and show what it is about."""
@@ -64,15 +63,15 @@ class PlacesScreen(ExaminedScreen):
             at = 0 if by > 0 else -1
             self._chosen = (at if self._chosen is None else self._chosen + by) % len(view.findings)
             view.cursor = self._chosen
-            self._go_to(view.findings[view.cursor], focus=False)
+            self._go_to(view.findings[view.cursor], entered=False)
 
-    def _go_to(self, finding: Finding, *, focus: bool) -> None:
+    def _go_to(self, finding: Finding, *, entered: bool) -> None:
         """Show the first thing that it names, in tree or list; where none is there, the file that is damaged."""
         named = finding.keys or (() if finding.location.path is None else (finding.location.path,))
         if self.opened is None:
             return
         there = self.opened.first_of(named)
-        if not focus and there is None:
+        if not entered and there is None:
             self.query_one(FindingsView).selected(self.query_one(FindingsView).cursor)
         elif there is None and damaged_file(self.path, finding) is not None:
             self._salvage(finding)
@@ -81,9 +80,8 @@ class PlacesScreen(ExaminedScreen):
         else:
             view = self._contents()
             self._trail.leave(self._under_cursor())
-            if focus or self.query_one(FindingsView).has_focus:
-                view.focus()
             view.reveal(named[0] if there is None else there)
+            self._arrive()
             if there is None:
                 self.app.notify(escape(f"{show_path(named[0])} is not in the checkpoint."), markup=False)
 
@@ -116,6 +114,15 @@ class PlacesScreen(ExaminedScreen):
             view.reveal_item(item)
         elif isinstance(item, int):
             view.reveal(self.opened.table.tensors[item].path)
+        self._arrive()
+
+    def _arrive(self) -> None:
+        """Go on where the cursor was taken: a list without the focus does not tell other panes that it has moved."""
+        view = self._contents()
+        if view.focusable:
+            view.focus()
+        else:  # another pane has all the room
+            view.selected(view.cursor)
 
     def action_bookmark(self) -> None:
         """Put a bookmark on what the cursor is on, or take it away."""

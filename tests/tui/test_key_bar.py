@@ -7,7 +7,7 @@ import asyncio
 from textual.widgets._footer import FooterKey
 
 from ckptdoctor.tui.app import BrowserApp
-from tests.tui import press, settled
+from tests.tui import press, settled, text_of
 
 
 def test_keys_follow_the_focus_and_stay_the_same_widgets():
@@ -32,3 +32,28 @@ def test_keys_follow_the_focus_and_stay_the_same_widgets():
                 before = keys
 
     asyncio.run(run())
+
+
+def test_keys_that_do_not_fit_are_left_out_whole():
+    """The first ones stay, with the one that lists all keys and the one that leaves; with more room all come back."""
+
+    async def run():
+        app = BrowserApp("resnet.pt")
+        async with app.run_test(size=(120, 40)) as pilot:
+            await settled(pilot)
+            every = _descriptions(app)
+            for width in (55, 44, 30, 120):
+                await pilot.resize_terminal(width, 40)
+                await settled(pilot)
+                shown = text_of(app).splitlines()[-1]
+                keys = _descriptions(app)
+                assert len(shown) <= width and shown.endswith(f"q {keys[-1]}"), shown
+                assert keys == [each for each in every if each in keys]
+                assert {"help", "quit", every[0]} <= {*keys}, width
+            assert keys == every
+
+    asyncio.run(run())
+
+
+def _descriptions(app):
+    return [each.description for each in app.screen.query(FooterKey)]

@@ -95,6 +95,9 @@ def counted(findings: Iterable[Finding]) -> dict[Severity, int]:
     return {severity: found[severity] for severity in reversed(Severity) if found[severity]}
 
 
+_KEPT = ("help", "app.quit")
+
+
 @dataclass(frozen=True, slots=True)
 class _Shown:
     """A key as the footer says it: the key that a click presses, what it is called, and what it does."""
@@ -105,6 +108,11 @@ class _Shown:
     action: str
     disabled: bool
     tooltip: str
+
+    @property
+    def cells(self) -> int:
+        """How wide it is, with the blanks around the key and behind what it does."""
+        return cell_len(self.display) + cell_len(self.description) + 3
 
 
 class KeyBar(Footer):
@@ -120,7 +128,7 @@ class KeyBar(Footer):
     def compose(self) -> ComposeResult:
         """Yield the keys that work now; none before that is known."""
         if self._bindings_ready:
-            yield from [_made(shown) for shown in self._wanted()]
+            yield from [_made(shown) for shown in self._fitting()]
 
     def bindings_changed(self, screen: Screen[object]) -> None:
         """Show the keys that work now, once what the screen shows has changed."""
@@ -128,15 +136,32 @@ class KeyBar(Footer):
         if screen.app.app_focus and self.is_attached and screen is self.screen:
             self.call_after_refresh(self._follow)
 
+    def on_resize(self, event: Resize) -> None:
+        """Show as many keys as there is room for now."""
+        if self._bindings_ready:
+            self.call_after_refresh(self._follow)
+
     async def _follow(self) -> None:
         if not self.is_attached or not self.screen.is_active:
             return
-        wanted, have = list(self._wanted()), list(self.query_children(FooterKey))
+        wanted, have = self._fitting(), list(self.query_children(FooterKey))
         with self.app.batch_update():
             for key, shown in zip(have, wanted, strict=False):
                 _become(key, shown)
             await self.remove_children(have[len(wanted) :])
             await self.mount_all([_made(shown) for shown in wanted[len(have) :]])
+
+    def _fitting(self) -> list[_Shown]:
+        """Return what there is room for: without the last ones, but with the one that lists all, and the way out."""
+        found = list(self._wanted())
+        room = self.app.size.width - sum(each.cells for each in found)
+        for each in reversed(found):
+            if room >= 0:
+                break
+            if each.action not in _KEPT:
+                found.remove(each)
+                room += each.cells
+        return found
 
     def _wanted(self) -> Iterator[_Shown]:
         """Yield the first binding of each action."""

@@ -15,6 +15,7 @@ from ckptdoctor.noun import noun
 # ---- where weights are, and where they should be
 
 
+@cached_by_identity
 def weight_sets(checkpoint: Checkpoint) -> list[StateDict]:
     """Return the weights (``weights_among``) that can be reached through dicts and lists alone."""
     plain = _plain_places(checkpoint)
@@ -137,6 +138,7 @@ class Network:
     sets: tuple[StateDict, ...]
 
 
+@cached_by_identity
 def networks(checkpoint: Checkpoint) -> list[Network]:
     """Return the networks of a file in file order, each with all its sets of weights: those with the same parameters.
 

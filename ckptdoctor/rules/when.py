@@ -26,6 +26,7 @@ from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.facts import names
 from ckptdoctor.facts.names import ends_of_names, keys_of, mentions
 from ckptdoctor.facts.siblings import folder_of, suffix_of_unfinished, unfinished_beside
+from ckptdoctor.remote.addresses import is_address
 
 Subject = Union[Container, Checkpoint]
 Condition = Callable[[Subject], bool]
@@ -150,8 +151,8 @@ def numbered_file(checkpoint: Checkpoint) -> bool:
 
 @_of_contents
 def rank_in_path(checkpoint: Checkpoint) -> bool:
-    """Return whether the path names a rank."""
-    return "rank" in os.path.abspath(checkpoint.path).lower()
+    """Return whether the path names a rank, on this machine: only there can the other ranks be looked for."""
+    return not is_address(checkpoint.path) and "rank" in os.path.abspath(checkpoint.path).lower()
 
 
 def is_sparse(path: str) -> bool:
@@ -168,8 +169,9 @@ def is_sparse(path: str) -> bool:
 
 @_of_contents
 def possible_holes(checkpoint: Checkpoint) -> bool:
-    """Return whether the reader noticed something, or the file may have parts that were never written."""
-    return bool(checkpoint.notes) or not os.path.isfile(checkpoint.path) or is_sparse(checkpoint.path)
+    """Return whether the file may have parts that were never written. Of one on another machine no system says so."""
+    path = checkpoint.path
+    return not is_address(path) and (not os.path.isfile(path) or is_sparse(path))
 
 
 @cache

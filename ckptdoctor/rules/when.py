@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from math import prod
 from typing import Union
@@ -45,10 +45,23 @@ _FLOATS = frozenset({"float32", "float16", "bfloat16", "float64"})
 _COMMON = _FLOATS | {"int64", "int32", "int16", "int8", "uint8", "bool"}
 
 
+class AnyOf:
+    """The condition that one of these holds. Whoever asks many conditions asks these one by one, each once."""
+
+    __slots__ = ("conditions",)
+
+    def __init__(self, conditions: tuple[Condition, ...]) -> None:
+        self.conditions = conditions
+
+    def __call__(self, subject: Subject) -> bool:
+        """Return whether one holds."""
+        return any(condition(subject) for condition in self.conditions)
+
+
 @cache
-def any_of(*conditions: Condition) -> Condition:
+def any_of(*conditions: Condition) -> AnyOf:
     """Return the condition that one of these holds."""
-    return lambda subject: any(condition(subject) for condition in conditions)
+    return AnyOf(conditions)
 
 
 def noticed(subject: Subject) -> bool:
@@ -174,10 +187,26 @@ def possible_holes(checkpoint: Checkpoint) -> bool:
     return not is_address(path) and (not os.path.isfile(path) or is_sparse(path))
 
 
+class KeysMention:
+    """The condition that one of these words is in the keys of the weights.
+
+    Whoever asks many conditions looks for the words of all of these at once: hardly any file has one of them.
+    """
+
+    __slots__ = ("words",)
+
+    def __init__(self, words: tuple[str, ...]) -> None:
+        self.words = words
+
+    def __call__(self, subject: Subject) -> bool:
+        """Return whether a word is there."""
+        return isinstance(subject, Checkpoint) and mention(subject, self.words)
+
+
 @cache
-def keys_mention(*words: str) -> Condition:
+def keys_mention(*words: str) -> KeysMention:
     """Return the condition that one of these words is in the keys of the weights."""
-    return _of_contents(lambda checkpoint: mention(checkpoint, words))
+    return KeysMention(words)
 
 
 adapter_keys = keys_mention(*names.ADAPTERS)
@@ -414,10 +443,9 @@ def _length_of_versions(checkpoint: Checkpoint) -> int | None:
     return length
 
 
-def mention(checkpoint: Checkpoint, words: Iterable[str]) -> bool:
+def mention(checkpoint: Checkpoint, words: Collection[str]) -> bool:
     """Return whether one of the words is anywhere in the keys of the weights."""
-    words = tuple(words)
-    return any(each.role in WEIGHTS and mentions(each, words) for each in checkpoint.state_dicts)
+    return any(mentions(each, words) for each in checkpoint.state_dicts if each.role in WEIGHTS)
 
 
 @cached_by_identity

@@ -180,7 +180,7 @@ def _proven(facts: dict[str, Any], every: Deep) -> dict[str, Any]:
 
 def text(said: str) -> str:
     """Return a text that SQLite takes: bytes of names that are not UTF-8 are written out."""
-    return said.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return said if said.isascii() else said.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 # ---- the row of the checkpoint

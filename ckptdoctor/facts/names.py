@@ -89,7 +89,7 @@ COUNTERS = ("total_ops", "total_params")
 _WORDS = 1_000  # whose forms are kept: rules ask for a few hundred
 _REMEMBERED = 8  # state dicts whose keys are kept: about as many as one checkpoint has
 _AT_ONCE = 10_000  # keys that are joined: other threads wait while a longer text is gone through
-_DIGITS = str.maketrans("123456789", "0" * 9)
+_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 # by identity: hashing a state dict of 50,000 tensors would cost more than the rules do
 _keys: dict[int, tuple[StateDict, tuple[str, ...], str]] = {}
 
@@ -115,15 +115,20 @@ def mentions(state_dict: StateDict, words: Iterable[str]) -> bool:
 
 @lru_cache(_WORDS)
 def _form(word: str) -> str:
-    return word.translate(_DIGITS)
+    return _without_digits(word)
+
+
+def _without_digits(text: str) -> str:
+    """Return the text with 0 for every digit: bytes are translated in a fraction of the time."""
+    return str(text.encode("utf-8", "surrogatepass").translate(_DIGITS), "utf-8", "surrogatepass")
 
 
 def forms(keys: Sequence[str]) -> Iterator[str]:
     """Yield each of the keys with 0 for every digit: the many layers of a model have keys of few forms."""
     for first in range(0, len(keys), _AT_ONCE):
         some = keys[first : first + _AT_ONCE]
-        found = "\n".join(some).translate(_DIGITS).split("\n")
-        yield from found if len(found) == len(some) else [key.translate(_DIGITS) for key in some]
+        found = _without_digits("\n".join(some)).split("\n")
+        yield from found if len(found) == len(some) else map(_without_digits, some)
 
 
 def _remembered(state_dict: StateDict) -> tuple[StateDict, tuple[str, ...], str]:

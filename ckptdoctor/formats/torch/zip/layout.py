@@ -319,20 +319,15 @@ def predicted_records(entries: Sequence[Entry], directory_offset: int, remarks: 
         if size < structs.MAX32 and offset < structs.MAX32:  # the header need not be made to know how long it is
             begin = offset + structs.LOCAL.size + len(raw) + structs.EXTRA.size
             begin += -begin % DEFAULT_ALIGNMENT
+            form = structs.DESCRIPTOR
         else:
             begin = offset + len(local_header(name, size, offset, DEFAULT_ALIGNMENT))
+            form = structs.DESCRIPTOR64
         usual = method == structs.STORED and flags in _FLAGS and size == compressed
-        if not usual or begin + size + _descriptor_size(entry) != following:
+        if not usual or begin + size + (form.size if size else 0) != following:
             return None
         records.append(record_of((name, method, flags, crc, size, compressed, offset, begin, directory)))
     if records:
         message = f"the headers of {plural(len(records), 'record')}, each of which would need a request of its own"
         remarks.add(NoteKind.NOT_EXAMINED, message)
     return records
-
-
-def _descriptor_size(entry: Entry) -> int:
-    if not entry.size:
-        return 0
-    wide = entry.size >= structs.MAX32 or entry.offset >= structs.MAX32
-    return structs.DESCRIPTOR64.size if wide else structs.DESCRIPTOR.size

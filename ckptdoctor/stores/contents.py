@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from hashlib import blake2b
@@ -59,12 +58,11 @@ def layout_of(checkpoint: Checkpoint, read: Callable[[Storage], int | None] | No
     missing = False
     views: list[tuple[object, ...]] = []
     parameters = nbytes = optimizer_bytes = 0
-    dtypes: Counter[str] = Counter()
+    dtypes: dict[str, int] = {}
     counted: set[str] = set()
     for tensor in checkpoint.tensors:
         role = roles.get(tensor.path)
-        said = role.value if role is not None else ""
-        rows.append([show_path(tensor.path), tensor.dtype.name, list(tensor.shape), said])
+        rows.append((show_path(tensor.path), tensor.dtype.name, tensor.shape, role or ""))
         numel, size, storage = tensor.numel, tensor.nbytes, tensor.storage
         fresh = storage is None or storage.key not in counted  # tied tensors and views count once
         if storage is not None:
@@ -75,7 +73,7 @@ def layout_of(checkpoint: Checkpoint, read: Callable[[Storage], int | None] | No
             optimizer_bytes += size if fresh else 0
         elif fresh:
             parameters += numel
-            dtypes[tensor.dtype.name] += size
+            dtypes[tensor.dtype.name] = dtypes.get(tensor.dtype.name, 0) + size
         checksum = _checksum(tensor, numel, read)
         if checksum is None:
             missing = True
@@ -90,7 +88,7 @@ def layout_of(checkpoint: Checkpoint, read: Callable[[Storage], int | None] | No
     key = _hash(text)
     whole = not missing and bool(rows)
     return Layout(
-        *(key, text, len(rows), parameters, nbytes, optimizer_bytes, dict(dtypes)),
+        *(key, text, len(rows), parameters, nbytes, optimizer_bytes, dtypes),
         checksums=bytes(kept) if whole and kept else None,
         content=_hash(b"%d" % key, bytes(checksums), repr(views).encode()) if whole else None,
         weights=_hash(repr(sorted(weights)).encode()) if whole and weights else None,

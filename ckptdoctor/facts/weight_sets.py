@@ -161,6 +161,8 @@ def is_network(state_dict: StateDict) -> bool:
 
 def tensors_of(state_dict: StateDict) -> tuple[Tensor, ...]:
     """Return its tensors without the counter of an ``AveragedModel``."""
+    if not names.mentions(state_dict, (names.N_AVERAGED,)):
+        return state_dict.tensors
     return tuple([each for each in state_dict.tensors if names.bare(each.key) != names.N_AVERAGED])
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from math import prod
 from typing import Union
@@ -443,7 +443,7 @@ def _length_of_versions(checkpoint: Checkpoint) -> int | None:
     return length
 
 
-def mention(checkpoint: Checkpoint, words: Collection[str]) -> bool:
+def mention(checkpoint: Checkpoint, words: names.Words) -> bool:
     """Return whether one of the words is anywhere in the keys of the weights."""
     return any(mentions(each, words) for each in checkpoint.state_dicts if each.role in WEIGHTS)
 

@@ -69,7 +69,8 @@ else:
             if place is None:
                 raise TypeError(f"{type(one).__name__} has no field {name!r} that can be given")
             values[place] = value
-        return type(one)(*values)
+        cls = type(one)
+        return _MAKERS.get(cls, cls)(*values)
 
     def maker(cls: type, /) -> Any:
         """Return a function that makes what the class makes, in two thirds of the time.

@@ -23,6 +23,8 @@ _PRINTABLE_BITS = 1024  # longer integer keys are described, not printed
 
 def show_part(part: Part) -> str:
     """Return one step as text, not yet escaped for a terminal. ``str`` refuses integers of more than 4,300 digits."""
+    if type(part) is str:  # nearly every step
+        return part
     if isinstance(part, int) and part.bit_length() > _PRINTABLE_BITS:
         return f"(integer of {part.bit_length()} bits)"
     return part.text if isinstance(part, Special) else str(part)

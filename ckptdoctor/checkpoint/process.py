@@ -15,11 +15,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import wraps
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
+
+Work = TypeVar("Work", bound=Callable[..., Any])
 
 _INTERRUPTED = 128 + signal.SIGINT
 _AGAIN = 0.02  # seconds after which a signal that got lost is sent again
@@ -164,24 +167,37 @@ def _send(number: int) -> None:
 # ---- Python's cyclic garbage collector, paused while a great many objects are made that are all kept
 
 
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Inside this block the collector does not run by itself.
+class collector_paused:  # called as a function is, in a with or around another one
+    """Inside this block, or this function, the collector does not run by itself.
 
     It would walk the growing tree again and again, which makes reading two to five times slower. In the command line's
     own process it does not walk a large tree afterwards either, for the same reason: the tree stays to the end, or goes
     without the collector's help.
     """
-    collecting = gc.isenabled()
-    gc.disable()
-    before = gc.get_count()[0]
-    try:
-        yield
-    finally:
-        if collecting:
-            if _State.own and gc.get_count()[0] - before > _COLLECTOR[0]:
+
+    __slots__ = ("_before", "_collecting")
+
+    def __enter__(self) -> None:
+        self._collecting = gc.isenabled()
+        if self._collecting:
+            gc.disable()
+            self._before = gc.get_count()[0]
+
+    def __exit__(self, *error: object) -> None:
+        if self._collecting:
+            if _State.own and gc.get_count()[0] - self._before > _COLLECTOR[0]:
                 gc.freeze()
             gc.enable()
+
+    def __call__(self, work: Work) -> Work:
+        """Return the function, paused whenever it is called."""
+
+        @wraps(work)
+        def paused(*values: Any, **named: Any) -> Any:
+            with collector_paused():
+                return work(*values, **named)
+
+        return cast("Work", paused)
 
 
 # ---- what stands behind ``--`` on the command line: the arguments of the code that ``--model`` names

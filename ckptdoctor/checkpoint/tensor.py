@@ -84,10 +84,11 @@ class Tensor:
     @property
     def nbytes(self) -> int:
         """Bytes that the elements take when stored without gaps, those of the parts included."""
+        own = (prod(self.shape) * self.dtype.bits + 7) // 8
+        if not self.parts:
+            return own
         inner = sum(part.nbytes for part in self.parts)
-        if self.parts and self.storage is None:
-            return inner
-        return inner + (self.numel * self.dtype.bits + 7) // 8
+        return inner if self.storage is None else inner + own
 
     @property
     def form(self) -> tuple[int, tuple[int, ...], tuple[int, ...], str]:

@@ -176,6 +176,7 @@ def is_count(node: Node) -> bool:
     return type(node) is int and abs(node) < _BEYOND
 
 
+@cached_by_identity
 def top(checkpoint: Checkpoint) -> dict[str, Node]:
     """Return the entries at the top of the file; none where there are as many as tensors have."""
     tree = checkpoint.tree

@@ -206,8 +206,10 @@ def suffix_of_unfinished(name: str) -> str:
 
 def unfinished_beside(folder: Folder) -> list[tuple[str, str]]:
     """Return the files next to a checkpoint that have its name and such a suffix: both of each."""
+    if not folder.name:
+        return []
     ends = [(f"{dot}{folder.name}{suffix}", suffix) for suffix in (*CONTROL, *UNFINISHED) for dot in ("", ".")]
-    return [each for each in ends if each[0] in folder.names] if folder.name else []
+    return [each for each in ends if each[0] in folder.names]
 
 
 def is_shard(path: str) -> bool:

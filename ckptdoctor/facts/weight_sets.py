@@ -15,6 +15,7 @@ from ckptdoctor.noun import noun
 # ---- where weights are, and where they should be
 
 
+@cached_by_identity
 def weight_sets(checkpoint: Checkpoint) -> list[StateDict]:
     """Return the weights (``weights_among``) that can be reached through dicts and lists alone."""
     plain = _plain_places(checkpoint)
@@ -137,6 +138,7 @@ class Network:
     sets: tuple[StateDict, ...]
 
 
+@cached_by_identity
 def networks(checkpoint: Checkpoint) -> list[Network]:
     """Return the networks of a file in file order, each with all its sets of weights: those with the same parameters.
 
@@ -159,6 +161,8 @@ def is_network(state_dict: StateDict) -> bool:
 
 def tensors_of(state_dict: StateDict) -> tuple[Tensor, ...]:
     """Return its tensors without the counter of an ``AveragedModel``."""
+    if not names.mentions(state_dict, (names.N_AVERAGED,)):
+        return state_dict.tensors
     return tuple([each for each in state_dict.tensors if names.bare(each.key) != names.N_AVERAGED])
 
 

@@ -175,8 +175,10 @@ def examine(source: Source) -> Container:
 
     head = source.read(0, min(HEAD_BYTES, source.size))
     container = _recognised(source, head)
-    notes = (*container.notes, *suffix_notes(container))
-    return replace(container, notes=notes, identity=source.identity)
+    notes = suffix_notes(container)
+    if not notes and container.identity is source.identity:
+        return container
+    return replace(container, notes=(*container.notes, *notes), identity=source.identity)
 
 
 def _recognised(source: Source, head: bytes) -> Container:
@@ -228,7 +230,7 @@ def read(source: Source, container: Container) -> Checkpoint:
     if not container.readable:
         raise _unreadable(container)
     checkpoint = format_named(container.format).read(source, container)
-    known = frozenset(container.notes)
+    known = frozenset(container.notes if checkpoint.notes else ())
     notes = tuple([note for note in checkpoint.notes if note not in known])
     return replace(
         checkpoint,

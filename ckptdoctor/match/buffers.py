@@ -152,7 +152,7 @@ def lit_ema(here: Mapping[str, Tensor], loose: Collection[str], whole: bool) -> 
 
 def whole_or_part(state_dict: StateDict) -> LitEma | None:
     """Return the average that a state dict is, or that is in it under one name next to other weights."""
-    if not names.mentions(state_dict, [UPDATES]):
+    if not names.mentions(state_dict, (UPDATES,)):
         return None
     keys = names.keys_of(state_dict)
     here = {tensor.key: tensor for tensor in state_dict.tensors if tensor.numel == 1}

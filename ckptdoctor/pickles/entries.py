@@ -7,6 +7,7 @@ entry that was like it: tensors of a model come in an order that repeats itself 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from functools import lru_cache
 from struct import Struct
 
@@ -15,20 +16,29 @@ from ckptdoctor.regex import regex
 _GET = rb"(h.|j....)"
 _PUT = rb"r(....)"
 _INTEGER = rb"(?:K.|M..|J....)"
-_SHAPE = rb"(\)|" + _INTEGER + rb"{1,3}[\x85-\x87]|\(" + _INTEGER + rb"{4,64}t)(?:" + _PUT + rb")?"
 
-# (('storage', class, key, location, numel) BINPERSID, offset, size, stride, requires_grad, OrderedDict()) REDUCE, with
-# the PUTs between. A location other than "cpu" is a new text for every storage.
-_CALL = (
-    rb"\(\(" + _GET + _GET + rb"X(.)\0\0\0([0-9]{1,19})" + _PUT
-    + rb"(?:" + _GET + rb"|X(.)\0\0\0([a-z0-9:]{1,24})" + _PUT + rb")"
-    + rb"(" + _INTEGER + rb")t" + _PUT + rb"Q(" + _INTEGER + rb")" + _SHAPE + _SHAPE
-    + rb"([\x88\x89])" + _GET + rb"\)R" + _PUT + rb"t" + _PUT + rb"R" + _PUT
-)  # fmt: skip
-TENSOR = regex(_CALL, re.DOTALL)
+
+def _call(put: bytes) -> bytes:
+    """Return the expression for the call that makes a tensor, with such PUTs between its opcodes.
+
+    It is (('storage', class, key, location, numel) BINPERSID, offset, size, stride, requires_grad, OrderedDict())
+    REDUCE. A location other than "cpu" is a new text for every storage.
+    """
+    shape = rb"(\)|" + _INTEGER + rb"{1,3}[\x85-\x87]|\(" + _INTEGER + rb"{4,64}t)(?:" + put + rb")?"
+    return (
+        rb"\(\(" + _GET + _GET + rb"X(.)\0\0\0([0-9]{1,19})" + put
+        + rb"(?:" + _GET + rb"|X(.)\0\0\0([a-z0-9:]{1,24})" + put + rb")"
+        + rb"(" + _INTEGER + rb")t" + put + rb"Q(" + _INTEGER + rb")" + shape + shape
+        + rb"([\x88\x89])" + _GET + rb"\)R" + put + rb"t" + put + rb"R" + put
+    )  # fmt: skip
+
+
+TENSOR = regex(_call(rb"(q.|r....)"), re.DOTALL)
+EARLY = 0xFF  # up to this memo index a PUT has one byte for it, and no entry is read at once
+_EARLY_PUTS = b"".join([b"q%c" % index for index in range(EARLY + 1)])
 
 # an entry of a state dict: the key with its PUT, and a tensor whose function is fetched from the memo
-_ENTRY = regex(rb"X(.)\0\0\0(.{0,255}?)" + _PUT + _GET + _CALL, re.DOTALL)
+_ENTRY = regex(rb"X(.)\0\0\0(.{0,255}?)" + _PUT + _GET + _call(_PUT), re.DOTALL)
 _MOST = 10_000  # patterns of one stream
 _SHORTEST = 60  # bytes; less than any entry has
 _WORD_SIZE = 4  # bytes of a memo index
@@ -134,6 +144,16 @@ class Entries:
             last.following = pattern
         self._last = pattern
         return pattern, name, key, match.end()
+
+
+def puts_in_sequence(puts: Collection[bytes], first: int) -> int:
+    """Return how many PUTs there are, 0 unless their memo indices are ``first`` and those after it."""
+    told = b"".join(puts)
+    if told.startswith(b"q"):
+        count = len(told) >> 1
+        return count if told == _EARLY_PUTS[2 * first : 2 * (first + count)] else 0
+    indices = b"".join([each[1:] for each in puts])
+    return len(indices) >> 2 if in_sequence(indices, first) else 0
 
 
 def in_sequence(puts: bytes, first: int) -> bool:

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.entries import TENSOR, in_sequence
+from ckptdoctor.pickles.entries import TENSOR, puts_in_sequence
 from ckptdoctor.pickles.graph import (
     FoldedTensor,
     Form,
@@ -37,15 +37,15 @@ def take_tensor(m: Machine, at: int) -> int:
         return 0
     (tag, kind, key_size, key, key_put, where, place_size, place, place_put, numel, id_put, offset, size, size_put,
      stride, stride_put, grad, hooks, hooks_put, arguments_put, tensor_put) = match.groups(b"")  # fmt: skip
-    puts = b"".join((key_put, place_put, id_put, size_put, stride_put, hooks_put, arguments_put, tensor_put))
-    index = len(m.memo)
-    if not in_sequence(puts, index) or key_size[0] != len(key) or (place and place_size[0] != len(place)):
+    puts = (key_put, place_put, id_put, size_put, stride_put, hooks_put, arguments_put, tensor_put)
+    count = puts_in_sequence(puts, len(m.memo))
+    if not count or key_size[0] != len(key) or (place and place_size[0] != len(place)):
         return 0
     form = form_of(m, (numel, offset, size, stride, grad, where, place, tag, kind, hooks))
     if form is None:
         return 0
-    m.stack[-1] = put_tensor(m.memo, form, m.stack[-1], key, at, match.end(), len(puts) >> 2)
-    count_tensors(m, form, len(puts) >> 2, 1)
+    m.stack[-1] = put_tensor(m.memo, form, m.stack[-1], key, at, match.end(), count)
+    count_tensors(m, form, count, 1)
     return match.end()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.entries import TENSOR, Entries, Pattern, in_sequence
+from ckptdoctor.pickles.entries import EARLY, TENSOR, Entries, Pattern, puts_in_sequence
 from ckptdoctor.pickles.tensor_opcodes import get_index
 
 # what stands on the stack: the name of a kind, a class or function, or a tuple of such
@@ -168,7 +168,8 @@ class _Machine:
             return False
         self._stack[-1] = made
         self.at = match.end()
-        self._entries()
+        if len(self._memo) > EARLY:
+            self._entries()
         return True
 
     def _entries(self) -> None:
@@ -207,8 +208,8 @@ class _Machine:
         """Return what the call in a match of TENSOR makes, once its parts are in the memo, from ``index`` on."""
         (tag, kind, key_size, key, key_put, where, place_size, place, place_put, _, id_put, _, size, size_put,
          stride, stride_put, _, hooks, hooks_put, arguments_put, tensor_put) = groups  # fmt: skip
-        puts = b"".join((key_put, place_put, id_put, size_put, stride_put, hooks_put, arguments_put, tensor_put))
-        if not in_sequence(puts, index) or key_size[0] != len(key) or (place and place_size[0] != len(place)):
+        puts = (key_put, place_put, id_put, size_put, stride_put, hooks_put, arguments_put, tensor_put)
+        if not puts_in_sequence(puts, index) or key_size[0] != len(key) or (place and place_size[0] != len(place)):
             return None
         if type(function) is not NamedGlobal:
             return None

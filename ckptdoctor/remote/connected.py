@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-# by class and by what an address says of how to connect
-_kept: ContextVar[dict[tuple[type, str], Any] | None] = ContextVar("kept", default=None)
+# by class and by what an address says of how to connect; and the class by the scheme of an address
+_kept: ContextVar[dict[Any, Any] | None] = ContextVar("kept", default=None)
 
 
 @contextmanager
@@ -29,19 +29,24 @@ def connected(address: str) -> tuple[Any, str]:
 
     Raises what that raises.
     """
-    from fsspec.core import split_protocol, url_to_fs
-
     system: Any
     known = _kept.get()
     if known is None or "::" in address:  # file systems in others, such as archives, hold files open
+        from fsspec.core import url_to_fs
+
         system, file = url_to_fs(address)
         return system, file
-    from fsspec import get_filesystem_class
+    scheme = address.partition("://")[0]
+    made = known.get(scheme)
+    if made is None:
+        from fsspec import get_filesystem_class
 
-    made: Any = get_filesystem_class(split_protocol(address)[0])
+        made = known[scheme] = get_filesystem_class(scheme)
     key = made, repr(made._get_kwargs_from_urls(address))
     system = known.get(key)
     if system is None:
+        from fsspec.core import url_to_fs
+
         system, file = url_to_fs(address)
         known[key] = system
         return system, file

@@ -13,7 +13,7 @@ from ckptdoctor.checkpoint import Checkpoint, Container
 from ckptdoctor.formats.registry import FOREIGN
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.index import DEEP, INSIDE, OUTSIDE
-from ckptdoctor.rules.when import Condition
+from ckptdoctor.rules.when import AnyOf, Condition, KeysMention, mention
 
 ENTRY_POINT_GROUP = "ckptdoctor.rules"
 _COMBINATIONS = 64  # of rules that are kept: files of one kind concern the same
@@ -32,8 +32,13 @@ def concerned(subject: Container | Checkpoint) -> tuple[Rule, ...]:
     """
     if isinstance(subject, Checkpoint) and subject.format in FOREIGN:
         return ()
-    index = _outside() if isinstance(subject, Container) else _inside()
-    return _rules_of(tuple([names for when, names in index if when(subject)]))
+    if isinstance(subject, Container):
+        return _rules_of(tuple([names for when, names in _outside() if when(subject)]))
+    inside, mentioning, words = _inside()
+    found = [names for when, names in inside if when(subject)]
+    if mention(subject, words):
+        found += [names for when, names in mentioning if when(subject)]
+    return _rules_of(tuple(found))
 
 
 # conditions with the rules that have them: many have the same, which is asked once
@@ -42,19 +47,24 @@ _Asked = tuple[tuple[Condition, tuple[str, ...]], ...]
 
 @cache
 def _outside() -> _Asked:
-    return _by_condition(OUTSIDE)
+    return tuple(_by_condition(OUTSIDE).items())
 
 
 @cache
-def _inside() -> _Asked:
-    return _by_condition(INSIDE)
+def _inside() -> tuple[_Asked, _Asked, tuple[str, ...]]:
+    """Return the conditions apart that look for words in the keys, and all their words."""
+    asked = _by_condition(INSIDE)
+    found = {when: names for when, names in asked.items() if isinstance(when, KeysMention)}
+    words = tuple(dict.fromkeys([word for when in found for word in when.words]))
+    return tuple([each for each in asked.items() if each[0] not in found]), tuple(found.items()), words
 
 
-def _by_condition(index: dict[str, Condition]) -> _Asked:
+def _by_condition(index: dict[str, Condition]) -> dict[Condition, tuple[str, ...]]:
     found: dict[Condition, tuple[str, ...]] = {}
     for name, when in index.items():
-        found[when] = (*found.get(when, ()), name)
-    return tuple(found.items())
+        for each in when.conditions if isinstance(when, AnyOf) else (when,):
+            found[each] = (*found.get(each, ()), name)
+    return found
 
 
 @cache
@@ -70,7 +80,8 @@ def _rules_of(modules: tuple[tuple[str, ...], ...]) -> tuple[Rule, ...]:
 
 @lru_cache(_COMBINATIONS)
 def _own_of(modules: tuple[tuple[str, ...], ...]) -> tuple[Rule, ...]:
-    found = [each for names in modules for name in names for each in _rules_in(f"{rules.__name__}.{name}")]
+    different = dict.fromkeys([name for names in modules for name in names])
+    found = [each for name in different for each in _rules_in(f"{rules.__name__}.{name}")]
     return tuple(sorted(found, key=_code))
 
 

@@ -26,6 +26,7 @@ from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.facts import names
 from ckptdoctor.facts.names import ends_of_names, keys_of, mentions
 from ckptdoctor.facts.siblings import folder_of, suffix_of_unfinished, unfinished_beside
+from ckptdoctor.remote.addresses import is_address
 
 Subject = Union[Container, Checkpoint]
 Condition = Callable[[Subject], bool]
@@ -44,10 +45,23 @@ _FLOATS = frozenset({"float32", "float16", "bfloat16", "float64"})
 _COMMON = _FLOATS | {"int64", "int32", "int16", "int8", "uint8", "bool"}
 
 
+class AnyOf:
+    """The condition that one of these holds. Whoever asks many conditions asks these one by one, each once."""
+
+    __slots__ = ("conditions",)
+
+    def __init__(self, conditions: tuple[Condition, ...]) -> None:
+        self.conditions = conditions
+
+    def __call__(self, subject: Subject) -> bool:
+        """Return whether one holds."""
+        return any(condition(subject) for condition in self.conditions)
+
+
 @cache
-def any_of(*conditions: Condition) -> Condition:
+def any_of(*conditions: Condition) -> AnyOf:
     """Return the condition that one of these holds."""
-    return lambda subject: any(condition(subject) for condition in conditions)
+    return AnyOf(conditions)
 
 
 def noticed(subject: Subject) -> bool:
@@ -150,8 +164,8 @@ def numbered_file(checkpoint: Checkpoint) -> bool:
 
 @_of_contents
 def rank_in_path(checkpoint: Checkpoint) -> bool:
-    """Return whether the path names a rank."""
-    return "rank" in os.path.abspath(checkpoint.path).lower()
+    """Return whether the path names a rank, on this machine: only there can the other ranks be looked for."""
+    return not is_address(checkpoint.path) and "rank" in os.path.abspath(checkpoint.path).lower()
 
 
 def is_sparse(path: str) -> bool:
@@ -168,14 +182,31 @@ def is_sparse(path: str) -> bool:
 
 @_of_contents
 def possible_holes(checkpoint: Checkpoint) -> bool:
-    """Return whether the reader noticed something, or the file may have parts that were never written."""
-    return bool(checkpoint.notes) or not os.path.isfile(checkpoint.path) or is_sparse(checkpoint.path)
+    """Return whether the file may have parts that were never written. Of one on another machine no system says so."""
+    path = checkpoint.path
+    return not is_address(path) and (not os.path.isfile(path) or is_sparse(path))
+
+
+class KeysMention:
+    """The condition that one of these words is in the keys of the weights.
+
+    Whoever asks many conditions looks for the words of all of these at once: hardly any file has one of them.
+    """
+
+    __slots__ = ("words",)
+
+    def __init__(self, words: tuple[str, ...]) -> None:
+        self.words = words
+
+    def __call__(self, subject: Subject) -> bool:
+        """Return whether a word is there."""
+        return isinstance(subject, Checkpoint) and mention(subject, self.words)
 
 
 @cache
-def keys_mention(*words: str) -> Condition:
+def keys_mention(*words: str) -> KeysMention:
     """Return the condition that one of these words is in the keys of the weights."""
-    return _of_contents(lambda checkpoint: mention(checkpoint, words))
+    return KeysMention(words)
 
 
 adapter_keys = keys_mention(*names.ADAPTERS)
@@ -412,10 +443,9 @@ def _length_of_versions(checkpoint: Checkpoint) -> int | None:
     return length
 
 
-def mention(checkpoint: Checkpoint, words: Iterable[str]) -> bool:
+def mention(checkpoint: Checkpoint, words: names.Words) -> bool:
     """Return whether one of the words is anywhere in the keys of the weights."""
-    words = tuple(words)
-    return any(each.role in WEIGHTS and mentions(each, words) for each in checkpoint.state_dicts)
+    return any(mentions(each, words) for each in checkpoint.state_dicts if each.role in WEIGHTS)
 
 
 @cached_by_identity

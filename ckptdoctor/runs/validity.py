@@ -196,17 +196,19 @@ def _trouble(reports: Iterable[FileReport], *levels: Level) -> str:
 
 def _faults(reports: Iterable[FileReport], *levels: Level) -> Iterator[Finding]:
     """Yield the findings that keep files from the levels, of each file in the order of FAULTS: weights come first."""
-    order = {fault.code: number for number, fault in enumerate(FAULTS)}
     for report in reports:
-        for finding in sorted(report.findings, key=lambda each: order.get(each.code, len(order))):
-            if any(_makes(fault, finding) for fault in FAULTS if fault.level in levels) or (
-                _LATER.get(finding.code) in levels
-            ):
+        for finding in sorted(report.findings, key=lambda each: _ORDER.get(each.code, len(_ORDER))):
+            if finding.code in _ORDER and _keeps(finding, levels):
                 yield finding
 
 
-def _makes(fault: Fault, finding: Finding) -> bool:
-    return fault.code == finding.code and finding.severity.rank >= fault.least.rank
+_ORDER = {fault.code: number for number, fault in enumerate(FAULTS)}
+
+
+def _keeps(finding: Finding, levels: Sequence[Level]) -> bool:
+    """Return whether a finding of one of these rules keeps a file from one of the levels."""
+    fault = FAULTS[_ORDER[finding.code]]
+    return (fault.level in levels and finding.severity.rank >= fault.least.rank) or _LATER.get(fault.code) in levels
 
 
 # ---- V1 and V2: every byte

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from hashlib import blake2b
 from sqlite3 import Connection
 
-from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, Role, Storage, Tensor, show_path
+from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, KeyPath, Role, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.noun import noun
@@ -59,14 +58,12 @@ def layout_of(checkpoint: Checkpoint, read: Callable[[Storage], int | None] | No
     missing = False
     views: list[tuple[object, ...]] = []
     parameters = nbytes = optimizer_bytes = 0
-    dtypes: Counter[str] = Counter()
+    dtypes: dict[str, int] = {}
     counted: set[str] = set()
     for tensor in checkpoint.tensors:
-        role = roles.get(id(tensor)) or roles.get(tensor.path)
-        said = role.value if role is not None else ""
-        rows.append([show_path(tensor.path), tensor.dtype.name, list(tensor.shape), said])
-        size = tensor.nbytes
-        storage = tensor.storage
+        role = roles.get(tensor.path)
+        rows.append((show_path(tensor.path), tensor.dtype.name, tensor.shape, role or ""))
+        numel, size, storage = tensor.numel, tensor.nbytes, tensor.storage
         fresh = storage is None or storage.key not in counted  # tied tensors and views count once
         if storage is not None:
             counted.add(storage.key)
@@ -75,9 +72,9 @@ def layout_of(checkpoint: Checkpoint, read: Callable[[Storage], int | None] | No
         if role in _RESUMING:
             optimizer_bytes += size if fresh else 0
         elif fresh:
-            parameters += tensor.numel
-            dtypes[tensor.dtype.name] += size
-        checksum = _checksum(tensor, read)
+            parameters += numel
+            dtypes[tensor.dtype.name] = dtypes.get(tensor.dtype.name, 0) + size
+        checksum = _checksum(tensor, numel, read)
         if checksum is None:
             missing = True
             continue
@@ -87,21 +84,24 @@ def layout_of(checkpoint: Checkpoint, read: Callable[[Storage], int | None] | No
         if role in WEIGHTS:
             kept += packed
             weights.append((tensor.dtype.name, tensor.shape, tensor.offset, tensor.stride, checksum))
-    text = json.dumps(rows, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    text = _JSON.encode(rows).encode("utf-8", "surrogatepass")
     key = _hash(text)
     whole = not missing and bool(rows)
     return Layout(
-        *(key, text, len(rows), parameters, nbytes, optimizer_bytes, dict(dtypes)),
+        *(key, text, len(rows), parameters, nbytes, optimizer_bytes, dtypes),
         checksums=bytes(kept) if whole and kept else None,
         content=_hash(b"%d" % key, bytes(checksums), repr(views).encode()) if whole else None,
         weights=_hash(repr(sorted(weights)).encode()) if whole and weights else None,
     )
 
 
-def _roles(checkpoint: Checkpoint) -> dict[object, Role]:
+_JSON = json.JSONEncoder(separators=(",", ":"))
+
+
+def _roles(checkpoint: Checkpoint) -> dict[KeyPath, Role]:
     """Return the role of each tensor that is in a state dict, by its path; of one in several, that of the innermost."""
     weights = {id(each) for each in weights_among(checkpoint.state_dicts)}
-    found: dict[object, Role] = {}
+    found: dict[KeyPath, Role] = {}
     for each in checkpoint.state_dicts:
         if each.role not in WEIGHTS or id(each) in weights:
             for tensor in each.tensors:
@@ -109,9 +109,9 @@ def _roles(checkpoint: Checkpoint) -> dict[object, Role]:
     return found
 
 
-def _checksum(tensor: Tensor, read: Callable[[Storage], int | None] | None) -> int | None:
+def _checksum(tensor: Tensor, numel: int, read: Callable[[Storage], int | None] | None) -> int | None:
     """Return the CRC32 of what a tensor views, 0 where it has no bytes; None where there is none."""
-    if tensor.numel == 0:
+    if numel == 0:
         return 0
     storage = tensor.storage
     if storage is None or tensor.parts or tensor.chunks:
@@ -131,7 +131,7 @@ class Reading:
 
     def read_for(self, tensor: Tensor) -> None:
         """Compute what ``layout_of`` asks for a tensor."""
-        _checksum(tensor, self)
+        _checksum(tensor, tensor.numel, self)
 
     def __call__(self, storage: Storage) -> int | None:
         """Return the CRC32 of what is stored, None where that cannot be read as it is in memory."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from time import perf_counter
 from typing import Any
@@ -180,7 +179,7 @@ def _proven(facts: dict[str, Any], every: Deep) -> dict[str, Any]:
 
 def text(said: str) -> str:
     """Return a text that SQLite takes: bytes of names that are not UTF-8 are written out."""
-    return said.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return said if said.isascii() else said.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 # ---- the row of the checkpoint
@@ -264,9 +263,10 @@ def _health(found: Examined, reports: list[FileReport]) -> dict[str, Any]:
 
 
 def _amounts(layouts: list[Layout]) -> dict[str, Any]:
-    dtypes: Counter[str] = Counter()
+    dtypes: dict[str, int] = {}
     for each in layouts:
-        dtypes.update(each.dtypes)
+        for name, nbytes in each.dtypes.items():
+            dtypes[name] = dtypes.get(name, 0) + nbytes
     most = max(dtypes, key=lambda name: (dtypes[name], name), default="")
     return {
         "tensors": sum(each.tensors for each in layouts),

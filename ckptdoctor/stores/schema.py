@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+from functools import lru_cache
 from hashlib import blake2b
 
 from ckptdoctor.errors import UnreadableError
@@ -259,6 +260,7 @@ COLUMNS = {
 }
 
 
+@lru_cache(512)  # each checkpoint asks for its own several times, and its run and its findings are those of others
 def identity(text: str) -> int:
     """Return the id of a path, or of what else is hashed: 63 bits, so that SQLite takes it for a rowid."""
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") >> 1

@@ -123,7 +123,7 @@ def test_keys_are_remembered_for_their_own_state_dict_only() -> None:
     for number in range(30):
         state_dict = _state_dict({f"layer{number}.weight": T((2,))})
         assert names.keys_of(state_dict) == (f"layer{number}.weight",)  # type: ignore[arg-type]
-        assert names.mentions(state_dict, [f"layer{number}"])  # type: ignore[arg-type]
+        assert names.mentions(state_dict, (f"layer{number}",))  # type: ignore[arg-type]
 
 
 def test_flat_parameters_are_told_by_their_last_token() -> None:
@@ -136,11 +136,11 @@ def test_flat_parameters_are_told_by_their_last_token() -> None:
 def test_a_word_is_mentioned_where_some_key_holds_it() -> None:
     """Anywhere in a key, digit for digit; not across two keys."""
     keys = _state_dict({"layers.12.lora_A.weight": T((2,)), "ia3_l": T((2,)), "b\nc": T((2,))})
-    assert names.mentions(keys, ["lora_"])
-    assert names.mentions(keys, ["none", "ers.12."])
-    assert names.mentions(keys, ["b\nc"])
-    assert not names.mentions(keys, ["ers.13.", "ia4_l", "weightia3"])
-    assert not names.mentions(keys, [])
+    assert names.mentions(keys, ("lora_",))
+    assert names.mentions(keys, ("none", "ers.12."))
+    assert names.mentions(keys, ("b\nc",))
+    assert not names.mentions(keys, ("ers.13.", "ia4_l", "weightia3"))
+    assert not names.mentions(keys, ())
 
 
 @given(st.lists(st.text(alphabet="ab.\n0123456789\u0663é")))

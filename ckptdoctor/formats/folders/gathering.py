@@ -25,7 +25,7 @@ from ckptdoctor.checkpoint import (
 )
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.errors import CkptDoctorError, HostileError, UnreadableError
-from ckptdoctor.noun import replace
+from ckptdoctor.noun import maker, replace
 from ckptdoctor.wording import format_name, plural
 
 
@@ -176,6 +176,9 @@ def unread(container: Container, guidance: str, notes: Iterable[Note] = ()) -> C
 # ---- what one file holds, put into the checkpoint of the whole folder: its paths, storages, names and notes
 
 
+_storage = maker(Storage)
+
+
 class Rebased:
     """One file (or a stretch of one) on its way into a larger checkpoint.
 
@@ -202,16 +205,22 @@ class Rebased:
             extent = storage.extent
             if extent is not None and self._shift:
                 extent = replace(extent, offset=extent.offset + self._shift)
-            made = replace(storage, key=f"{self.label}/{storage.key}", extent=extent)
+            key = f"{self.label}/{storage.key}"
+            said = storage.nbytes, storage.dtype, storage.device, extent, storage.crc32, storage.compressed
+            made = _storage(key, *said)
             self._storages[storage.key] = made
         return made
 
     def tensor(self, tensor: Tensor, above: KeyPath) -> Tensor:
         """Return the tensor, its path below ``above``."""
+        path = (*above, *tensor.path)
+        storage = self.storage(tensor.storage) if tensor.storage is not None else None
+        if not tensor.parts and not tensor.chunks:  # nearly every tensor
+            return replace(tensor, path=path, storage=storage)
         return replace(
             tensor,
-            path=(*above, *tensor.path),
-            storage=self.storage(tensor.storage) if tensor.storage is not None else None,
+            path=path,
+            storage=storage,
             parts=tuple([self.tensor(part, above) for part in tensor.parts]),
             chunks=tuple([(offsets, self.tensor(chunk, above)) for offsets, chunk in tensor.chunks]),
         )
@@ -251,7 +260,9 @@ class Rebased:
 
     def globals(self, checkpoint: Checkpoint) -> list[GlobalName]:
         """Return what its pickle names, with the file before the record."""
-        return [replace(each, member=self._member(each.member)) for each in checkpoint.globals]
+        return [
+            GlobalName(each.module, each.name, self._member(each.member), each.offset) for each in checkpoint.globals
+        ]
 
     def asides(self, asides: Iterable[Aside]) -> list[Aside]:
         """Return what other pickles in it name, the same way."""

@@ -27,9 +27,9 @@ _FILES = ("model_optim_rng.pt", "model_rng.pt")
 def examine(source: Source, head: bytes) -> Container | None:
     """Return the folder by the folders of its ranks, or by the file that names the last iteration."""
     folder = folder_of(source)
-    prefix, names = _step(folder)
     if _TRACKER not in folder.names and not any(map(_RANK.fullmatch, folder.names)):
         return None
+    prefix, names = _step(folder)
     files = _files(folder, prefix, names)
     container = known(folder, NAME, size_of(folder, files))
     if files:

@@ -28,9 +28,8 @@ _RNG = re.compile(r"rng_state(?:_(\d+))?\.pth")
 def examine(source: Source, head: bytes) -> Container | None:
     """Return the folder by ``trainer_state.json``."""
     folder = folder_of(source)
-    if "trainer_state.json" not in folder.names or not _files(folder):
-        return None
-    return known(folder, NAME, size_of(folder, _files(folder)))
+    files = _files(folder) if "trainer_state.json" in folder.names else []
+    return known(folder, NAME, size_of(folder, files)) if files else None
 
 
 def _files(folder: FolderSource) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.entries import Entries, Pattern
+from ckptdoctor.pickles.entries import EARLY, Entries, Pattern
 from ckptdoctor.pickles.graph import Form, Global, Made, Mutation, Popped, Revisit, String, Tuple, Value
 from ckptdoctor.pickles.machine import Handler, Machine, damaged
 from ckptdoctor.pickles.tensor_opcodes import count_tensors, form_of, get_index, put_tensor, take_tensor
@@ -19,7 +19,7 @@ def _mark(m: Machine, at: int) -> int:
     if m.data.startswith(b"((", at - 1):
         end = take_tensor(m, at - 1)
         if end:
-            return _take_entries(m, end)
+            return _take_entries(m, end) if len(m.memo) > EARLY else end
     m.metastack.append(m.stack)
     m.stack = []
     return at

@@ -59,7 +59,7 @@ HEALTHY = (
 def compile_token_in_adapter(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Report layers whose names hold the word."""
     for state_dict in checkpoint.state_dicts:
-        if state_dict.role in WEIGHTS and names.mentions(state_dict, [_MARK]):
+        if state_dict.role in WEIGHTS and names.mentions(state_dict, (_MARK,)):
             held = [key for key in names.keys_of(state_dict) if _without(key) != key]
             if held:
                 yield _problem(state_dict, held)

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import islice
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Opaque, Sequence, children, show_path
 from ckptdoctor.edits import Edit, Fix, Replace, Safety, SetMetadata
@@ -59,7 +58,7 @@ HEALTHY = (
 @rule("M977", "pii-or-secret", Severity.WARNING, when=texts)
 def pii_or_secret(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Report texts that tell more than was meant."""
-    found = list(islice(_secrets(checkpoint), _TOLD))
+    found, homes = _leaks(checkpoint)
     if found:
         yield Problem(
             message=f"the file holds {_kinds(found)} ({_places(found)})",
@@ -69,7 +68,6 @@ def pii_or_secret(checkpoint: Checkpoint) -> Iterator[Problem]:
             location=_where(found),
             fix=_redaction(found),
         )
-    homes = list(islice(_home_folders(checkpoint), _TOLD))
     if homes:
         yield Problem(
             message=f"{wording.plural(len(homes), 'text')} with the home folder of a user ({_places(homes)})",
@@ -166,22 +164,25 @@ class Leak:
     metadata: str | None = None
 
 
-def _secrets(checkpoint: Checkpoint) -> Iterator[Leak]:
-    """Yield the texts that hold a key, a token or a password."""
+def _leaks(checkpoint: Checkpoint) -> tuple[list[Leak], list[Leak]]:
+    """Return the first texts that hold a key, a token or a password, and the first with the home folder of a user."""
+    secrets: list[Leak] = []
+    homes: list[Leak] = []
     for path, text, plain, metadata in _texts(checkpoint):
-        kind = _by_form(text) or _by_name(path, metadata, text)
+        kind = (_by_form(text) or _by_name(path, metadata, text)) if len(secrets) < _TOLD else ""
         if kind:
-            yield Leak(path, kind, plain, metadata)
+            secrets.append(Leak(path, kind, plain, metadata))
+        if len(homes) < _TOLD and _is_home(text):
+            homes.append(Leak(path, "home folder", plain, metadata))
+    return secrets, homes
 
 
-def _home_folders(checkpoint: Checkpoint) -> Iterator[Leak]:
-    """Yield the texts that hold a folder of a user's own, with the user's name."""
-    for path, text, plain, metadata in _texts(checkpoint):
-        if "home/" not in text and "Users" not in text:
-            continue
-        match = _HOME.search(text)
-        if match is not None and match["user"].lower() not in _SHARED:
-            yield Leak(path, "home folder", plain, metadata)
+def _is_home(text: str) -> bool:
+    """Return whether a text holds a folder of a user's own, with the user's name."""
+    if "home/" not in text and "Users" not in text:
+        return False
+    match = _HOME.search(text)
+    return match is not None and match["user"].lower() not in _SHARED
 
 
 def _by_form(text: str) -> str:

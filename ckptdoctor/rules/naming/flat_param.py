@@ -69,7 +69,7 @@ def flat_param(subject: Checkpoint | Comparison) -> Iterator[Problem]:
 
 
 def _flat(state_dict: StateDict) -> list[str]:
-    if not names.mentions(state_dict, ["flat_param"]) and not any("flat_param" in key for key in state_dict.others):
+    if not names.mentions(state_dict, ("flat_param",)) and not any("flat_param" in key for key in state_dict.others):
         return []
     vectors = [tensor.key for tensor in state_dict.tensors if len(tensor.shape) == 1]
     return [key for key in (*vectors, *state_dict.others) if names.flat_parameter((key,)) is not None]

@@ -39,6 +39,7 @@ from ckptdoctor.facts.weight_sets import networks, weight_sets
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.second_names import is_one
+from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair, Turn, judges
@@ -141,7 +142,7 @@ def _same_network(checkpoint: Checkpoint, one: StateDict) -> Sequence[StateDict]
 
 
 def _how_to_load(checkpoint: Checkpoint, path: KeyPath) -> tuple[str, tuple[str, ...]]:
-    if os.path.isdir(checkpoint.path):
+    if not is_address(checkpoint.path) and os.path.isdir(checkpoint.path):
         root = shlex.quote(show_path(path))
         return "convert writes them as a file of their own:", (
             convert_command(checkpoint.path, options=f"--root {root}"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Opaque, Part, StateDict, Tensor
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.tree import mapping_at
 from ckptdoctor.facts.globals import modern
 from ckptdoctor.facts.weight_sets import is_network, weight_sets
@@ -87,6 +88,7 @@ def untextual(checkpoint: Checkpoint) -> Iterator[tuple[KeyPath, list[Part], int
             yield path, odd, len(tensors)
 
 
+@cached_by_identity
 def _sets(checkpoint: Checkpoint) -> list[StateDict]:
     return [each for each in weight_sets(checkpoint)[:_LOOKED_AT] if is_network(each)]
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, show_path
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.facts.weight_sets import tensors_of
+from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.rules.kit import wording
 
 # what training code saves next to the weights
@@ -26,7 +27,7 @@ def commands(checkpoint: Checkpoint, sets: Sequence[StateDict], wanted: Referenc
 
     None for a folder, and none for a set at the top.
     """
-    if os.path.isdir(checkpoint.path):
+    if not is_address(checkpoint.path) and os.path.isdir(checkpoint.path):
         return ()
     roots = [shlex.quote(show_path(each.path)) for each in sets[:_NAMED] if each.path]
     target = "" if wanted is None else f" --auto {wanted.option or f'--like {shlex.quote(wanted.source)}'}"

@@ -1,8 +1,8 @@
 """Examines batches in processes of this machine.
 
 Each worker is a Python of its own (``worker``), to which units go through its standard input and rows come back
-through its standard output, one frame for each unit. So it is known which unit one was at when it died, was killed by
-the system or fell silent; another takes its place.
+through its standard output, those of a moment in one frame. So it is known about where one was when it died, was
+killed by the system or fell silent; another takes its place.
 """
 
 from __future__ import annotations
@@ -76,13 +76,12 @@ class LocalEngine:
         if frame is None:  # its output has ended
             return [self._lost(worker, worker.death())] if worker.number is not None else self._forget(worker)
         worker.heard = monotonic()
-        number, rows = frame
-        if rows is not None:
-            worker.at += 1
-            return [Done(number, (rows,))]
-        worker.number = None
-        self._hand_out()
-        return [Done(number, over=True)]
+        number, rows, over = frame
+        worker.at += len(rows)
+        if over:
+            worker.number = None
+            self._hand_out()
+        return [Done(number, rows, over)]
 
     def _forget(self, worker: _Worker) -> list[Done]:
         self._pool.remove(worker)

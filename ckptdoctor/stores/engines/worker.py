@@ -10,9 +10,11 @@ import marshal
 import os
 import signal
 import sys
+from time import monotonic
 from typing import IO, Any
 
 _LENGTH = 8  # bytes
+_EVERY = 0.1  # seconds for which rows are held back, so that those of many small checkpoints go together
 
 
 def write_frame(stream: IO[bytes], said: Any) -> None:
@@ -48,8 +50,13 @@ def main() -> None:
     known: set[int] = set()  # layouts that were sent already
     while (frame := read_frame(sys.stdin.buffer)) is not None:
         number, units, how, rate = frame
+        deep = how[0]  # then whoever waits has to know which checkpoint this is at
         limit_rate(rate)
+        done, sent = [], monotonic()
         with listed_once(), connections_kept():
             for each in units:
-                write_frame(output, (number, result_of(unit_of(each), known, how)))
-        write_frame(output, (number, None))
+                done.append(result_of(unit_of(each), known, how))
+                if deep or monotonic() - sent > _EVERY:
+                    write_frame(output, (number, tuple(done), False))
+                    done, sent = [], monotonic()
+        write_frame(output, (number, tuple(done), True))

@@ -322,7 +322,8 @@ def _usual_entries(data: bytes, at: int, count: int, shift: int) -> tuple[list[E
     length = structs.CENTRAL.unpack_from(data, at)[10]
     rows = _entries_of(length)
     stop = at + count * rows.size
-    if not length or stop > len(data):
+    last = stop - rows.size
+    if not length or stop > len(data) or not data.startswith(structs.CENTRAL_SIGNATURE, last):
         return [], at
     (signs, _, versions, flags, methods, _, _, crcs, packed, sizes, lengths, extras, comments, disks, _, external,
      offsets, raws) = zip(*rows.iter_unpack(data[at:stop]), strict=True)  # fmt: skip

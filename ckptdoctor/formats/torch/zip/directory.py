@@ -18,7 +18,6 @@ from ckptdoctor.formats.torch.zip.records import (
     raw_name,
     shown,
 )
-from ckptdoctor.regex import regex
 from ckptdoctor.wording import plural
 
 
@@ -83,7 +82,7 @@ _MOST_SORTED = 1 << 16
 _MOST_TOLD = 8
 
 # what a name must contain for any remark but that on its folder, its length, or on a second pickle
-_SUSPICIOUS = regex(r"\\|\0|\.\.|\.pickle")
+_SUSPICIOUS = ("\\", "\0", "..", ".pickle")
 
 
 def choose_prefix(records: Sequence[Record]) -> str | None:
@@ -200,7 +199,7 @@ def check_names(records: Sequence[Record], prefix: str, remarks: Remarks) -> Non
     names = [record.name for record in records]
     lowered = "\n".join(names).lower()
     dull = all(map(str.startswith, names, repeat(folder))) and len(max(names, key=len)) <= _LONGEST_NAME
-    if dull and lowered.count(".pkl") <= 1 and not _SUSPICIOUS.search(lowered):
+    if dull and lowered.count(".pkl") <= 1 and not any(map(lowered.__contains__, _SUSPICIOUS)):
         return
     for name in names:
         if not name.startswith(folder):

@@ -15,7 +15,7 @@ from itertools import pairwise
 from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.formats.torch.zip import structs
 from ckptdoctor.formats.torch.zip.central_directory import Entry
-from ckptdoctor.formats.torch.zip.records import Record, Remarks, raw_name
+from ckptdoctor.formats.torch.zip.records import Record, Remarks, raw_name, record_of
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 from ckptdoctor.writing.checksums import Bytes
@@ -315,20 +315,19 @@ def predicted_records(entries: Sequence[Entry], directory_offset: int, remarks: 
     behind = [*(entry.offset for entry in entries[1:]), directory_offset]
     records = []
     for entry, following in zip(entries, behind, strict=True):
-        begin = entry.offset + len(local_header(entry.name, entry.size, entry.offset, DEFAULT_ALIGNMENT))
-        usual = entry.method == structs.STORED and entry.flags in _FLAGS and entry.size == entry.compressed
-        if not usual or begin + entry.size + _descriptor_size(entry) != following:
+        raw, name, method, flags, crc, compressed, size, offset, directory = entry
+        if size < structs.MAX32 and offset < structs.MAX32:  # the header need not be made to know how long it is
+            begin = offset + structs.LOCAL.size + len(raw) + structs.EXTRA.size
+            begin += -begin % DEFAULT_ALIGNMENT
+            form = structs.DESCRIPTOR
+        else:
+            begin = offset + len(local_header(name, size, offset, DEFAULT_ALIGNMENT))
+            form = structs.DESCRIPTOR64
+        usual = method == structs.STORED and flags in _FLAGS and size == compressed
+        if not usual or begin + size + (form.size if size else 0) != following:
             return None
-        _, name, method, flags, crc, compressed, size, offset, directory = entry
-        records.append(Record(name, method, flags, crc, size, compressed, offset, begin, directory))
+        records.append(record_of((name, method, flags, crc, size, compressed, offset, begin, directory)))
     if records:
         message = f"the headers of {plural(len(records), 'record')}, each of which would need a request of its own"
         remarks.add(NoteKind.NOT_EXAMINED, message)
     return records
-
-
-def _descriptor_size(entry: Entry) -> int:
-    if not entry.size:
-        return 0
-    wide = entry.size >= structs.MAX32 or entry.offset >= structs.MAX32
-    return structs.DESCRIPTOR64.size if wide else structs.DESCRIPTOR.size

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import repeat
 from operator import add
 from struct import Struct
@@ -17,7 +17,7 @@ from ckptdoctor.checkpoint import NoteKind, Source
 from ckptdoctor.errors import DamagedError, HostileError
 from ckptdoctor.formats.torch.zip import structs
 from ckptdoctor.formats.torch.zip.central_directory import Entry, widened
-from ckptdoctor.formats.torch.zip.records import Record, Remarks, shown
+from ckptdoctor.formats.torch.zip.records import Record, Remarks, record_of, shown
 from ckptdoctor.wording import plural
 
 # headers less than this apart are fetched by one read, because copying the bytes costs less than a system call
@@ -31,9 +31,6 @@ _EXTRA = 28
 _TORCH_FLAGS = structs.UTF8 | structs.HAS_DESCRIPTOR
 _TORCH = structs.LOCAL.pack(structs.LOCAL_SIGNATURE, 0, _TORCH_FLAGS, *[0] * 8)[:26]
 _SIGNED = structs.DESCRIPTOR_SIGNATURE
-
-# a named tuple's own constructor takes several times as long
-_record = partial(tuple.__new__, Record)
 
 # headers that lie as near to each other as those of small tensors are compared so many at once
 _AT_ONCE = 256
@@ -152,7 +149,7 @@ def _visit_all(window: _Window, entries: Sequence[Entry], directory_offset: int,
             _leave(window, last, offset, remarks)
         if data_offset + compressed > window.limit:
             remarks.about(NoteKind.ZIP_DAMAGED, name, "reaches past the end of the file", data_offset)
-        last = _record((name, method, flags, crc, size, compressed, offset, data_offset, directory))
+        last = record_of((name, method, flags, crc, size, compressed, offset, data_offset, directory))
         records.append(last)
     if last is not None:
         _leave(window, last, directory_offset, remarks)
@@ -186,7 +183,7 @@ def _usual_records(window: _Window, entries: Sequence[Entry]) -> list[Record]:
     ):
         return []
     columns = names, methods, flags, crcs, sizes, packed, offsets, begins, directories
-    return list(map(_record, zip(*columns, strict=True)))
+    return list(map(record_of, zip(*columns, strict=True)))
 
 
 @lru_cache(maxsize=64)

@@ -216,7 +216,7 @@ class Writer:
         gone = [
             key
             for key, path in self.connection.execute(
-                "SELECT id, path FROM checkpoint WHERE (path = ?1 OR (path >= ?2 AND path < ?3)) AND id % ?4 = ?5 "
+                "SELECT id, path FROM checkpoint WHERE (path = ? OR (path >= ? AND path < ?)) AND id % ? = ? "
                 "AND id NOT IN (SELECT id FROM seen)",
                 (text(store), text(store) + here, text(store) + chr(ord(here) + 1), of, number - 1),
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from sqlite3 import Connection
 
 from ckptdoctor.noun import noun
@@ -82,31 +83,58 @@ class Summary:
 
 def summary_of(connection: Connection) -> Summary:
     """Return what an inventory holds."""
-    totals = "count(*), coalesce(sum(bytes), 0), coalesce(sum(resumable), 0), coalesce(sum(optimizer_bytes), 0)"
-    checkpoints, size, resumable, optimizer = connection.execute(f"SELECT {totals} FROM checkpoint").fetchone()
+    _count_alike(connection)
+    row = connection.execute(_TOTALS).fetchone()
+    checkpoints, runs, size, resumable, optimizer, wasted, wasted_bytes, disagreements = row
     return Summary(
         checkpoints=checkpoints,
-        runs=connection.execute("SELECT count(*) FROM (SELECT DISTINCT run FROM checkpoint)").fetchone()[0],
+        runs=runs,
         bytes=size,
         blocks=_on_disk(connection),
         resumable=resumable,
         optimizer_bytes=optimizer,
-        wasted=tuple(connection.execute(_WASTED).fetchone()),
-        health=dict(map(tuple, connection.execute("SELECT health, count(*) FROM checkpoint GROUP BY health"))),
+        wasted=(wasted, wasted_bytes),
+        health=dict(map(tuple, connection.execute(f"SELECT health, sum(checkpoints) FROM {_ALIKE} GROUP BY health"))),
         problems=tuple(_problems(connection)),
-        errors=tuple(
-            map(tuple, connection.execute("SELECT path, error FROM checkpoint WHERE error IS NOT NULL ORDER BY path"))
-        ),
-        by_run=tuple(_space(connection, "run.path", "JOIN run ON run.id = checkpoint.run")),
+        errors=tuple(map(tuple, connection.execute(_ERRORS))),
+        by_run=tuple(_space(connection, "run.path", "JOIN run ON run.id = alike.run")),
         by_owner=tuple(_space(connection, "owner", "")),
         duplicates=_twice(connection, "content", "content"),
         same_weights=_twice(connection, "weights", "coalesce(content, id)"),
         unchanged=tuple(_unchanged(connection)),
-        disagreements=connection.execute("SELECT count(*) FROM checkpoint WHERE disagreement != ''").fetchone()[0],
+        disagreements=disagreements,
     )
 
 
-_WASTED = "SELECT count(*), coalesce(sum(wasted_bytes), 0) FROM checkpoint WHERE wasted_bytes > 0"
+def _count_alike(connection: Connection) -> None:
+    """Count the checkpoints of each run that have all of checkpoint_shared in common.
+
+    There are few of these, and most of what is asked of a million checkpoints is asked of them.
+    """
+    connection.execute("DROP TABLE IF EXISTS temp.alike")
+    connection.execute(
+        "CREATE TEMP TABLE alike AS SELECT run, shared, count(*) AS checkpoints, sum(bytes) AS bytes, "
+        # "+" keeps it from the index, which would look up each row
+        "sum(blocks) AS blocks, count(content) AS known FROM checkpoint_own GROUP BY +run, shared"
+    )
+
+
+_ALIKE = "alike LEFT JOIN checkpoint_shared AS shared ON shared.id = alike.shared"
+
+_TOTALS = f"""
+    SELECT coalesce(sum(checkpoints), 0), count(DISTINCT alike.run), coalesce(sum(alike.bytes), 0),
+        coalesce(sum(checkpoints * resumable), 0), coalesce(sum(checkpoints * optimizer_bytes), 0),
+        coalesce(sum(checkpoints * (wasted_bytes > 0)), 0), coalesce(sum(checkpoints * max(wasted_bytes, 0)), 0),
+        coalesce(sum(checkpoints * (disagreement != '')), 0)
+    FROM {_ALIKE}
+"""
+
+_ERRORS = f"""
+    SELECT run.path || own.name AS path, error
+    FROM {_ALIKE} CROSS JOIN checkpoint_own AS own ON own.run = alike.run AND own.shared = alike.shared
+        LEFT JOIN run ON run.id = own.run
+    WHERE error IS NOT NULL ORDER BY path
+"""
 
 
 def _on_disk(connection: Connection) -> int | None:
@@ -118,30 +146,57 @@ def _on_disk(connection: Connection) -> int | None:
     return found
 
 
+# the worst that a code says of members that are alike, and of which members that is
+_SAID = """
+    SELECT finding.member, problem.code, min(problem.severity) AS severity
+    FROM finding_shared AS finding JOIN problem ON problem.id = finding.problem
+    WHERE problem.severity != 'info' GROUP BY finding.member, problem.code
+"""
+_HAVE = f"""
+    SELECT own.checkpoint, own.shared, coalesce(folder.path, run.path || checkpoint_own.name) || own.name
+    FROM member_own AS own LEFT JOIN folder ON folder.id = own.folder
+        LEFT JOIN checkpoint_own ON checkpoint_own.id = own.checkpoint LEFT JOIN run ON run.id = checkpoint_own.run
+    WHERE own.shared IN (SELECT member FROM ({_SAID})) ORDER BY own.checkpoint
+"""
+_TEXT = """
+    SELECT name, message, advice, commands, fix FROM finding_shared AS finding
+        JOIN problem ON problem.id = finding.problem
+    WHERE member = ? AND code = ? AND severity = ? ORDER BY finding.number LIMIT 1
+"""
+
+
 def _problems(connection: Connection) -> list[Problems]:
-    """Return the kinds of findings from warnings on, errors first, then what most checkpoints have."""
-    found = []
-    query = """
-        SELECT problem.code, problem.name, count(DISTINCT finding.checkpoint) AS number
-        FROM finding JOIN problem ON problem.id = finding.problem WHERE problem.severity != 'info'
-        GROUP BY problem.code ORDER BY min(problem.severity != 'error'), number DESC, problem.code
+    """Return the kinds of findings from warnings on, errors first, then what most checkpoints have.
+
+    The example of each is the worst, and of several the first by its path. Members are gone through once, whatever
+    number of kinds there is: a join for each kind took twelve seconds of a million.
     """
-    for code, name, number in connection.execute(query).fetchall():
-        said = connection.execute(
-            "SELECT path, severity, message, advice, commands, fix FROM findings "
-            "WHERE code = ? AND severity != 'info' ORDER BY severity, path LIMIT 1",
-            (code,),
-        ).fetchone()
-        path, severity, message, advice, commands, fix = said
+    said: dict[int, list[tuple[str, str]]] = {}
+    for member, code, severity in connection.execute(_SAID):
+        said.setdefault(member, []).append((code, severity))
+    counts: Counter[str] = Counter()
+    counted: dict[str, int] = {}  # the checkpoint that each code was counted for last
+    worst: dict[str, tuple[str, str, int]] = {}
+    for checkpoint, member, path in connection.execute(_HAVE):
+        for code, severity in said[member]:
+            if counted.get(code) != checkpoint:
+                counted[code] = checkpoint
+                counts[code] += 1
+            if code not in worst or (severity, path) < worst[code][:2]:
+                worst[code] = severity, path, member
+    found = []
+    for code in sorted(counts, key=lambda each: (worst[each][0] != "error", -counts[each], each)):
+        severity, path, member = worst[code]
+        name, message, advice, commands, fix = connection.execute(_TEXT, (member, code, severity)).fetchone()
         lines = tuple(commands.splitlines())
-        found.append(Problems(code, name, severity, number, path, message, advice, lines, fix))
+        found.append(Problems(code, name, severity, counts[code], path, message, advice, lines, fix))
     return found
 
 
 def _space(connection: Connection, name: str, join: str) -> list[Space]:
     query = f"""
-        SELECT {name}, count(*), sum(bytes), sum(blocks), sum(optimizer_bytes) FROM checkpoint {join}
-        GROUP BY {name} ORDER BY sum(bytes) DESC, {name} LIMIT {_RUNS}
+        SELECT {name}, sum(checkpoints), sum(alike.bytes), sum(blocks), sum(checkpoints * optimizer_bytes)
+        FROM {_ALIKE} {join} GROUP BY {name} ORDER BY sum(alike.bytes) DESC, {name} LIMIT {_RUNS}
     """
     return [Space(*each) for each in connection.execute(query)]
 
@@ -149,24 +204,25 @@ def _space(connection: Connection, name: str, join: str) -> list[Space]:
 def _twice(connection: Connection, column: str, different: str) -> Twice:
     """Return what is known of checkpoints with one value of a column, and several of another, or several rows."""
     having = "count(*) > 1" if column == different else f"count(DISTINCT {different}) > 1"
-    groups = f"FROM checkpoint WHERE {column} IS NOT NULL GROUP BY {column} HAVING {having}"
-    number, spare_checkpoints, spare = connection.execute(
-        "SELECT count(*), coalesce(sum(copies - 1), 0), coalesce(sum(spare), 0) "
-        f"FROM (SELECT count(*) AS copies, sum(bytes) - max(bytes) AS spare {groups})"
-    ).fetchone()
-    largest = connection.execute(
-        f"SELECT {column} {groups} ORDER BY sum(bytes) - max(bytes) DESC, {column} LIMIT 1"
-    ).fetchone()
-    rows = connection.execute(
-        f"SELECT path FROM checkpoint WHERE {column} = ? ORDER BY path LIMIT 2", (largest[0] if largest else None,)
-    )
-    return Twice(number, spare_checkpoints, spare, tuple([path for (path,) in rows]))
+    groups = spare_checkpoints = spare = most = 0
+    largest = None
+    for value, copies, more in connection.execute(
+        f"SELECT {column}, count(*), sum(bytes) - max(bytes) FROM checkpoint_own "
+        f"WHERE {column} IS NOT NULL GROUP BY {column} HAVING {having}"
+    ):
+        groups += 1
+        spare_checkpoints += copies - 1
+        spare += more
+        if largest is None or more > most:  # of several the first, since groups come in their order
+            largest, most = value, more
+    rows = connection.execute(f"SELECT path FROM checkpoint WHERE {column} = ? ORDER BY path LIMIT 2", (largest,))
+    return Twice(groups, spare_checkpoints, spare, tuple([path for (path,) in rows]))
 
 
 def _unchanged(connection: Connection) -> list[Unchanged]:
     runs = connection.execute(
-        "SELECT run FROM checkpoint WHERE content IS NOT NULL AND level IS NOT NULL GROUP BY run "
-        f"HAVING count(*) > 1 ORDER BY sum(bytes) DESC LIMIT {_COMPARED}"
+        f"SELECT run FROM {_ALIKE} WHERE known > 0 AND level IS NOT NULL GROUP BY run "
+        f"HAVING sum(known) > 1 ORDER BY sum(alike.bytes) DESC, run LIMIT {_COMPARED}"
     ).fetchall()
     found = [unchanged(connection, run) for (run,) in runs]
     return [each for each in found if each is not None and 0 < len(each.keys) < each.of]

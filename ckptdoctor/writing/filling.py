@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from itertools import accumulate
 
 from ckptdoctor.checkpoint import FileIdentity
-from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.source import read_at
 from ckptdoctor.errors import WriteError
 from ckptdoctor.wording import plural, system_says
@@ -41,20 +40,26 @@ def _stays_in_place(recipe: Recipe) -> bool:
     return not moved and recipe.size - recipe.new_bytes >= _WORTH_CLONING
 
 
-def fill(recipe: Recipe, files: Originals, target: int, cloned: bool = False, work: Work | None = None) -> None:
-    """Write every segment at its place; ``cloned`` files hold their copied ranges already."""
-    work = work or Work()
+# Hears up to which byte the output is written
+Wrote = Callable[[int], None]
+
+
+def fill(recipe: Recipe, files: Originals, target: int, wrote: Wrote, *, cloned: bool = False) -> None:
+    """Write every segment at its place; ``cloned`` files hold their copied ranges already.
+
+    ``wrote`` is told how far it is, and never goes back: what was written is not written to again.
+    """
     original = Reading(files)
     at = 0
     for run in _runs(recipe.segments):
         length = sum(segment.length for segment in run)
         first = run[0]
         if not (isinstance(first, Copy) and first.length >= SMALL):
-            _write(blocks(run, original), target, at, work)
+            _write(blocks(run, original), target, at, wrote)
         elif not cloned:
-            _copy(first, original, files, target, at, work)
+            _copy(first, original, files, target, at, wrote)
         at += length
-        work.reach(at)
+        wrote(at)
 
 
 def _runs(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
@@ -72,26 +77,26 @@ def _runs(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
         yield run
 
 
-def _copy(segment: Copy, original: Reading, files: Originals, target: int, at: int, work: Work) -> None:
+def _copy(segment: Copy, original: Reading, files: Originals, target: int, at: int, wrote: Wrote) -> None:
     done = 0
     while done < segment.length:
         count = min(_AT_ONCE, segment.length - done)
         copied = copy_range(files.fd(segment.file), target, count, segment.offset + done, at + done)
         if not copied:  # not offered here, or the original has ended: reading tells
             rest = Copy(segment.offset + done, segment.length - done, segment.file)
-            _write(original.large(rest), target, at + done, work)
+            _write(original.large(rest), target, at + done, wrote)
             return
         done += copied
-        work.reach(at + done)
+        wrote(at + done)
 
 
-def _write(data: Iterable[bytes | memoryview], target: int, at: int, work: Work) -> None:
+def _write(data: Iterable[bytes | memoryview], target: int, at: int, wrote: Wrote) -> None:
     for block in data:
         view = memoryview(block)
         while view:
             written = write_at(target, view, at)
             view, at = view[written:], at + written
-        work.reach(at)
+        wrote(at)
 
 
 # ---- the bytes of a recipe as blocks of about a megabyte, however small or large its segments are
@@ -211,9 +216,14 @@ class Originals:
                 raise _changed(file)
         return self._open[file]
 
+    @property
+    def identity(self) -> FileIdentity:
+        """What the first is, as it is open."""
+        return _identity(os.fstat(self.first))
+
     def require_unchanged(self) -> None:
         """Raise WriteError when one of the files is not what it was any more."""
-        now = _identity(os.fstat(self.first))
+        now = self.identity
         if self._known.setdefault(self.path, now) != now:
             raise _changed(self.path)
         for path, known in self._known.items():

@@ -11,19 +11,16 @@ from time import perf_counter
 
 from ckptdoctor.checkpoint import FileIdentity, process, progress
 from ckptdoctor.checkpoint.progress import Work
-from ckptdoctor.checkpoint.source import read_at
 from ckptdoctor.errors import WriteError
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
-from ckptdoctor.writing.filling import Originals, Reading, blocks, fill, originals, reserve
+from ckptdoctor.writing.comparing import WORTH_A_THREAD, compare, followed
+from ckptdoctor.writing.filling import Originals, fill, originals, reserve
 from ckptdoctor.writing.interrupts import cleaned_up
 from ckptdoctor.writing.recipe import Recipe
 from ckptdoctor.writing.system import NO_LINKS, free_bytes, restore, sync_data, sync_directory
 from ckptdoctor.writing.target import Target, resolve
 from ckptdoctor.writing.unfinished import sweep, temporary_file
-
-# Shorter outputs are on the disk before a second thread would have started
-_WORTH_A_THREAD = 16 << 20
 
 
 @noun
@@ -130,12 +127,21 @@ def _make(part: Part, files: Originals, fd: int, path: str) -> None:
     """Do everything up to a complete, verified file that has only the wrong name."""
     recipe = part.recipe
     cloned = reserve(recipe, files, fd)
-    with _synced(fd, recipe.size) as complete:
+    with _synced(fd, recipe.size) as complete, followed(recipe, files, fd) as follower:
         with progress.phase("copying", recipe.size) as copying:
-            fill(recipe, files, fd, cloned, copying)
+
+            def wrote(at: int) -> None:
+                copying.reach(at)
+                if follower is not None:
+                    follower.reach(at)
+
+            fill(recipe, files, fd, wrote, cloned=cloned)
         complete()
         with progress.phase("comparing", recipe.size) as comparing:
-            compare(recipe, files, fd, comparing)
+            if follower is not None:
+                follower.wait(comparing)
+            else:
+                compare(recipe, files, fd, comparing)
         if part.verify is not None:
             with progress.phase("verifying", recipe.size):
                 part.verify(path)
@@ -162,7 +168,7 @@ def _reveal_all(parts: Sequence[Part], made: Sequence[tuple[str, Target]]) -> No
 @contextmanager
 def _synced(fd: int, size: int) -> Iterator[Callable[[], None]]:
     """Send the file to the disk while this lasts; call what is given once all bytes are written."""
-    if size < _WORTH_A_THREAD:
+    if size < WORTH_A_THREAD:
         yield lambda: None
         return
     background = BackgroundSync(fd)
@@ -204,41 +210,6 @@ def _sentence(error: OSError, output: str, recipe: Recipe) -> str:
         most = f"{recipe.size:,} bytes exceed the limit for a file here"
         return f"{output} cannot be written: {most}. Give another output path, or check ulimit -f."
     return f"{output} could not be written: {error.strerror or error}. The original is untouched; give another path."
-
-
-# ---- reads the written file again and holds it against the recipe, byte for byte
-
-
-def compare(recipe: Recipe, files: Originals, target: int, work: Work | None = None) -> None:
-    """Raise WriteError with the first block of ``target`` that is not what ``recipe`` makes of ``files``."""
-    if os.fstat(target).st_size != recipe.size:
-        raise WriteError(
-            f"The output has {plural(os.fstat(target).st_size, 'byte')} instead of {recipe.size}; it was discarded."
-        )
-    at, work = 0, work or Work()
-    for block in blocks(recipe.segments, Reading(files)):
-        if _read(target, len(block), at) != block:
-            raise WriteError(
-                f"The output differs from the plan within {plural(len(block), 'byte')} from byte {at}; it "
-                "was discarded. The disk or the memory may be faulty.",
-                offset=at,
-            )
-        at += len(block)
-        work.reach(at)
-    if at != recipe.size:
-        raise WriteError(
-            f"{plural(at, 'byte was', 'bytes were')} verified instead of {recipe.size}; the output was discarded."
-        )
-
-
-def _read(fd: int, length: int, offset: int) -> bytes:
-    data = read_at(fd, length, offset)
-    while len(data) < length:
-        more = read_at(fd, length - len(data), offset + len(data))
-        if not more:
-            return data
-        data += more
-    return data
 
 
 # ---- brings the output to the disk while it is still being written and verified, so that nobody waits twice

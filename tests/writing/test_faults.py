@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -18,60 +19,71 @@ CALLS = (
 )
 
 
-class Faults:
-    """Counts every call of ``CALLS``, and makes the one numbered ``at`` fail."""
+class Fault:
+    """Makes the call ``name`` fail, the one numbered ``at``: threads make theirs in any order, but as many."""
 
-    def __init__(self, monkeypatch, number: int, at: int) -> None:
+    def __init__(self, monkeypatch, number: int, name: str, at: int) -> None:
         self.count = 0
-        self.failed: str | None = None
-        for name in CALLS:
-            monkeypatch.setattr(os, name, self._wrapped(name, getattr(os, name), number, at))
+        self.failed = False
+        self._lock = threading.Lock()
+        monkeypatch.setattr(os, name, self._wrapped(getattr(os, name), number, at))
 
-    def _wrapped(self, name, real, number: int, at: int):
+    def _wrapped(self, real, number: int, at: int):
         def call(*arguments, **named):
-            self.count += 1
-            if self.count == at:
-                self.failed = name
+            with self._lock:
+                self.count += 1
+                fails = self.count == at
+            if fails:
+                self.failed = True
                 raise OSError(number, os.strerror(number))
             return real(*arguments, **named)
 
         return call
 
 
-def attempt(case: Case, output: Path, number: int, at: int, force: bool) -> tuple[str | None, bool]:
-    """The call that failed (None: there are fewer than ``at``), and whether the output was published all the same."""
+@pytest.fixture(params=[False, True], ids=["after", "meanwhile"])
+def compared_meanwhile(request, monkeypatch) -> bool:
+    """Whether the output is compared by a second thread while it is written, as long ones are."""
+    if request.param:
+        monkeypatch.setattr("ckptdoctor.writing.comparing.WORTH_A_THREAD", 0)
+    return request.param
+
+
+def attempt(case: Case, output: Path, fault: tuple[int, str, int], force: bool) -> tuple[bool, bool]:
+    """Whether a call failed (else there are fewer of it), and whether the output was published all the same."""
     with pytest.MonkeyPatch.context() as patch:
-        faults = Faults(patch, number, at)
+        made = Fault(patch, *fault)
         try:
             publish(case.recipe, str(output), force=force)
         except WriteError:
-            return faults.failed, False
-    return faults.failed, True
+            return made.failed, False
+    return made.failed, True
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EACCES])
 @pytest.mark.parametrize("target", ["new", "existing", "original"])
-def test_a_fault_at_any_call_loses_nothing(tmp_path: Path, number: int, target: str):
+def test_a_fault_at_any_call_loses_nothing(tmp_path: Path, compared_meanwhile: bool, number: int, target: str):
     """The original and an existing output stay as they are, or the complete new file is there; no temporary file."""
     met = set()
-    for at in range(1, 1000):
-        folder = tmp_path / str(at)
-        folder.mkdir()
-        case = make_case(folder)
-        before = case.source.read_bytes()
-        output = case.source if target == "original" else folder / "out.pt"
-        if target == "existing":
-            output.write_bytes(b"old")
-        old = output.read_bytes() if output.exists() else None
-        failed, published = attempt(case, output, number, at, force=target != "new")
-        if failed is None:
-            assert published
-            break
-        met.add(failed)
-        now = output.read_bytes() if output.exists() else None
-        assert now == case.wanted if published else now in (old, case.wanted)
-        assert target == "original" or case.source_is_intact(before)
-        assert leftovers(folder) == []
+    for name in CALLS:
+        for at in range(1, 1000):
+            folder = tmp_path / name / str(at)
+            folder.mkdir(parents=True)
+            case = make_case(folder, generated=not compared_meanwhile)
+            before = case.source.read_bytes()
+            output = case.source if target == "original" else folder / "out.pt"
+            if target == "existing":
+                output.write_bytes(b"old")
+            old = output.read_bytes() if output.exists() else None
+            failed, published = attempt(case, output, (number, name, at), force=target != "new")
+            if not failed:
+                assert published
+                break
+            met.add(name)
+            now = output.read_bytes() if output.exists() else None
+            assert now == case.wanted if published else now in (old, case.wanted)
+            assert target == "original" or case.source_is_intact(before)
+            assert leftovers(folder) == []
     assert {"open", "pread", "pwrite", "fsync", "copy_file_range", "fchmod"} <= met
 
 

@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ckptdoctor.checkpoint import FileSource
+from ckptdoctor.checkpoint.progress import heard
 from ckptdoctor.errors import RefusedError, WriteError
 from ckptdoctor.writing import Copy, Generated, Literal, Recipe, publish
 from ckptdoctor.writing.target import resolve, temporary_name
@@ -29,14 +31,35 @@ def test_the_output_is_what_the_recipe_means(tmp_path: Path):
     assert leftovers(tmp_path) == []
 
 
-def test_long_outputs_are_synced_while_they_are_written(tmp_path: Path):
-    """An output long enough for the background thread is the same, and no thread is left."""
-    case = make_case(tmp_path, scale=150)
+def threads_of_ours() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("ckptdoctor")]
+
+
+@pytest.mark.parametrize("generated", [False, True])
+@pytest.mark.parametrize("by_kernel", [False, True])
+def test_long_outputs_are_synced_and_compared_while_they_are_written(
+    tmp_path: Path, monkeypatch, generated: bool, by_kernel: bool
+):
+    """An output long enough for threads is the same, and no thread is left."""
+    if not by_kernel:
+        monkeypatch.delattr(os, "copy_file_range", raising=False)
+    begun = []
+    monkeypatch.setattr(threading.Thread, "start", noting(threading.Thread.start, begun))
+    case = make_case(tmp_path, scale=150, generated=generated)
     publish(case.recipe, str(tmp_path / "out.pt"))
     assert (tmp_path / "out.pt").read_bytes() == case.wanted
-    import threading
+    assert begun == ["ckptdoctor-sync"] + ["ckptdoctor-comparing"] * (not generated)
+    assert threads_of_ours() == []
 
-    assert [thread.name for thread in threading.enumerate() if "sync" in thread.name] == []
+
+def noting(real, begun: list[str]):
+    """The same, which notes the names of threads."""
+
+    def start(thread):
+        begun.append(thread.name)
+        real(thread)
+
+    return start
 
 
 SEGMENTS = st.lists(
@@ -334,8 +357,8 @@ def test_a_byte_that_went_wrong_on_the_way_is_found(tmp_path: Path, monkeypatch,
     module = sys.modules["ckptdoctor.writing.publishing"]
     fill = module.fill
 
-    def faulty(recipe, source, target, cloned, work):
-        fill(recipe, source, target, cloned, work)
+    def faulty(recipe, source, target, wrote, **how):
+        fill(recipe, source, target, wrote, **how)
         wrong = bytes([os.pread(target, 1, at)[0] ^ 4])
         os.pwrite(target, wrong, at)
 
@@ -344,6 +367,50 @@ def test_a_byte_that_went_wrong_on_the_way_is_found(tmp_path: Path, monkeypatch,
     with pytest.raises(WriteError, match="differs from the plan"):
         publish(case.recipe, str(tmp_path / "out"))
     assert os.listdir(tmp_path) == ["source.pt"]
+
+
+LONG_CASE = 150 * 300_000
+
+
+@pytest.mark.parametrize("at", [0, 20, LONG_CASE // 4, LONG_CASE // 2, -1], ids=str)
+def test_a_byte_that_goes_wrong_in_a_long_output_is_found(tmp_path: Path, monkeypatch, at: int):
+    """Wherever it is: the second thread is behind the first, and never ahead of it."""
+    case = make_case(tmp_path, scale=150, generated=False)
+    place = at % len(case.wanted)
+
+    def faulty(real):
+        def write(*arguments):
+            count = real(*arguments)
+            target, begin = (arguments[1], arguments[4]) if len(arguments) == 5 else (arguments[0], arguments[2])
+            if begin <= place < begin + count:
+                plain(target, bytes([os.pread(target, 1, place)[0] ^ 4]), place)
+            return count
+
+        return write
+
+    plain = os.pwrite
+    monkeypatch.setattr(os, "pwrite", faulty(os.pwrite))
+    if hasattr(os, "copy_file_range"):
+        monkeypatch.setattr(os, "copy_file_range", faulty(os.copy_file_range))
+    with pytest.raises(WriteError, match="differs from the plan"):
+        publish(case.recipe, str(tmp_path / "out"))
+    assert os.listdir(tmp_path) == ["source.pt"] and threads_of_ours() == []
+
+
+def test_who_interrupts_a_long_output_leaves_nothing_at_work(tmp_path: Path):
+    """Neither a file nor a thread, however far it is."""
+    case = make_case(tmp_path, scale=150, generated=False)
+    for when in (1, 2, 4):
+        told = []
+
+        def listener(progress, told=told, when=when):
+            told.append(progress)
+            if len(told) == when:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt), heard(listener):
+            publish(case.recipe, str(tmp_path / "out"))
+        assert os.listdir(tmp_path) == ["source.pt"] and threads_of_ours() == []
 
 
 def test_a_missing_source_is_said_to_be_missing(tmp_path: Path):

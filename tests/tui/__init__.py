@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import sys
+from concurrent.futures.thread import _worker
 from math import inf
 
 from textual.events import Key
@@ -55,9 +57,16 @@ _ROUNDS = 100_000  # far more than anything takes
 
 
 def _threads_at_work():
-    """Whether a thread computes: also for a worker that is cancelled, and so calls itself finished."""
+    """Whether a thread computes: also for a worker that is cancelled, and so calls itself finished.
+
+    The pool counts those that do not, and from Python 3.12 on too few where one takes what another was woken for.
+    """
     threads = asyncio.get_running_loop()._default_executor
-    return threads is not None and threads._idle_semaphore._value < len(threads._threads)
+    if threads is None or threads._idle_semaphore._value >= len(threads._threads):
+        return False
+    frames = sys._current_frames()
+    at = [frames[each.ident].f_code for each in threads._threads if each.ident in frames]
+    return not threads._work_queue.empty() or any(code is not _worker.__code__ for code in at)
 
 
 def _timers(app):

@@ -128,14 +128,16 @@ def test_in_a_web_browser(served, chromium):
 @pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "textual-dark"])
 def test_the_page_has_the_colours_of_its_theme(library, chromium, theme):
-    """Around the terminal, and before and after there is one. Interrupted, it does not wait for an open page."""
+    """Around the terminal and beside its last column. Interrupted, it does not wait for an open page."""
     pytest.importorskip("textual_serve", reason="textual-serve is not installed: see CONTRIBUTING.md")
     with serving_here(library, "--theme", theme) as address:
         chromium.get(address)
         Log(chromium).until(b"module-prefix")
-        drawn = chromium.execute_script("return getComputedStyle(document.body).backgroundColor")
+        ask = "return getComputedStyle(document.querySelector(arguments[0])).backgroundColor"
+        drawn = {each: chromium.execute_script(ask, each) for each in ("body", ".xterm-viewport")}
     background = theme_named(theme).to_color_system().generate()["background"]
-    assert Color.parse(background).rgb == tuple(map(int, re.findall(r"\d+", drawn)))
+    found = {each: tuple(map(int, re.findall(r"\d+", color))) for each, color in drawn.items()}
+    assert found == dict.fromkeys(found, Color.parse(background).rgb)
 
 
 def asked(url, **headers):

@@ -1,4 +1,4 @@
-"""Reads the written file again and holds it against the recipe, byte for byte.
+"""Reads the written file again and compares it with the recipe, byte for byte.
 
 Of a large file, a second thread compares what is there already while the first goes on copying.
 """

@@ -189,7 +189,7 @@ def test_nothing_is_left_behind_where_writing_fails(tmp_path, monkeypatch):
     assert (tmp_path / "out.pt").read_bytes() == b"mine"
 
 
-def full(*_):
+def full(*_, **__):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 

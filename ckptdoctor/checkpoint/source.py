@@ -20,7 +20,7 @@ from ckptdoctor.wording import system_says
 # otherwise translate line ends and stop at a Ctrl-Z. Each system has only one of the two
 READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
-_MOVING = allocate_lock()  # threads that read one file must not move its position under each other
+MOVING = allocate_lock()  # threads that read and write one file must not move its position under each other
 
 
 class _Pace:
@@ -61,7 +61,7 @@ def read_at(fd: int, length: int, offset: int) -> bytes:
     pace(length)
     if hasattr(os, "pread"):
         return os.pread(fd, length, offset)
-    with _MOVING:
+    with MOVING:
         os.lseek(fd, offset, os.SEEK_SET)
         return os.read(fd, length)
 

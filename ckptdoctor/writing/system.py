@@ -8,6 +8,8 @@ import os
 import stat
 from importlib.util import find_spec
 
+from ckptdoctor.checkpoint.source import MOVING
+
 # what a file system says of a call that it does not have, or not for these two files
 UNSUPPORTED = frozenset({errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY})
 # what FAT, some network file systems and sandboxes answer to link()
@@ -77,8 +79,9 @@ def write_at(fd: int, data: bytes | memoryview, offset: int) -> int:
     """Return how many of the bytes were written at ``offset``: perhaps not all. Raises OSError."""
     if hasattr(os, "pwrite"):
         return os.pwrite(fd, data, offset)
-    os.lseek(fd, offset, os.SEEK_SET)
-    return os.write(fd, data)
+    with MOVING:
+        os.lseek(fd, offset, os.SEEK_SET)
+        return os.write(fd, data)
 
 
 def put(fd: int, data: bytes | memoryview, offset: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,21 @@ def test_a_file_is_written(other_system, tmp_path: Path, target: str):
     publish(case.recipe, str(output), force=target == "original")
     assert output.read_bytes() == case.wanted
     assert leftovers(tmp_path) == []
+
+
+def test_a_long_file_is_compared_while_it_is_written(other_system, tmp_path: Path, monkeypatch):
+    """By threads that move one position in it, the one to write there and the other to read."""
+
+    def moved(*arguments):
+        at = move(*arguments)
+        time.sleep(0.001)  # long enough for the other one
+        return at
+
+    move = os.lseek
+    monkeypatch.setattr(os, "lseek", moved)
+    case = make_case(tmp_path, scale=150, generated=False)
+    publish(case.recipe, str(tmp_path / "out.pt"))
+    assert (tmp_path / "out.pt").read_bytes() == case.wanted
 
 
 def test_files_are_written_together(other_system, tmp_path: Path):

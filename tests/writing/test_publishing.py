@@ -31,8 +31,9 @@ def test_the_output_is_what_the_recipe_means(tmp_path: Path):
     assert leftovers(tmp_path) == []
 
 
-def threads_of_ours() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("ckptdoctor")]
+def threads_at_work() -> list[str]:
+    """Those that write and compare; the line of progress has one of its own, which stays."""
+    return [each.name for each in threading.enumerate() if each.name in ("ckptdoctor-sync", "ckptdoctor-comparing")]
 
 
 @pytest.mark.parametrize("generated", [False, True])
@@ -49,7 +50,7 @@ def test_long_outputs_are_synced_and_compared_while_they_are_written(
     publish(case.recipe, str(tmp_path / "out.pt"))
     assert (tmp_path / "out.pt").read_bytes() == case.wanted
     assert begun == ["ckptdoctor-sync"] + ["ckptdoctor-comparing"] * (not generated)
-    assert threads_of_ours() == []
+    assert threads_at_work() == []
 
 
 def noting(real, begun: list[str]):
@@ -394,7 +395,7 @@ def test_a_byte_that_goes_wrong_in_a_long_output_is_found(tmp_path: Path, monkey
         monkeypatch.setattr(os, "copy_file_range", faulty(os.copy_file_range))
     with pytest.raises(WriteError, match="differs from the plan"):
         publish(case.recipe, str(tmp_path / "out"))
-    assert os.listdir(tmp_path) == ["source.pt"] and threads_of_ours() == []
+    assert os.listdir(tmp_path) == ["source.pt"] and threads_at_work() == []
 
 
 def test_who_interrupts_a_long_output_leaves_nothing_at_work(tmp_path: Path):
@@ -410,7 +411,7 @@ def test_who_interrupts_a_long_output_leaves_nothing_at_work(tmp_path: Path):
 
         with pytest.raises(KeyboardInterrupt), heard(listener):
             publish(case.recipe, str(tmp_path / "out"))
-        assert os.listdir(tmp_path) == ["source.pt"] and threads_of_ours() == []
+        assert os.listdir(tmp_path) == ["source.pt"] and threads_at_work() == []
 
 
 def test_a_missing_source_is_said_to_be_missing(tmp_path: Path):

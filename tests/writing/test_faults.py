@@ -41,14 +41,6 @@ class Fault:
         return call
 
 
-@pytest.fixture(params=[False, True], ids=["after", "meanwhile"])
-def compared_meanwhile(request, monkeypatch) -> bool:
-    """Whether the output is compared by a second thread while it is written, as long ones are."""
-    if request.param:
-        monkeypatch.setattr("ckptdoctor.writing.comparing.WORTH_A_THREAD", 0)
-    return request.param
-
-
 def attempt(case: Case, output: Path, fault: tuple[int, str, int], force: bool) -> tuple[bool, bool]:
     """Whether a call failed (else there are fewer of it), and whether the output was published all the same."""
     with pytest.MonkeyPatch.context() as patch:
@@ -60,16 +52,24 @@ def attempt(case: Case, output: Path, fault: tuple[int, str, int], force: bool) 
     return made.failed, True
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EACCES])
+@pytest.mark.parametrize(
+    ("number", "meanwhile"),
+    [(errno.EIO, False), (errno.EIO, True), (errno.ENOSPC, False), (errno.EDQUOT, False), (errno.EACCES, False)],
+)
 @pytest.mark.parametrize("target", ["new", "existing", "original"])
-def test_a_fault_at_any_call_loses_nothing(tmp_path: Path, compared_meanwhile: bool, number: int, target: str):
-    """The original and an existing output stay as they are, or the complete new file is there; no temporary file."""
+def test_a_fault_at_any_call_loses_nothing(tmp_path: Path, monkeypatch, number: int, meanwhile: bool, target: str):
+    """The original and an existing output stay as they are, or the complete new file is there; no temporary file.
+
+    Also where a second thread compares ``meanwhile``, as it does with long outputs.
+    """
+    if meanwhile:
+        monkeypatch.setattr("ckptdoctor.writing.comparing.WORTH_A_THREAD", 0)
     met = set()
     for name in CALLS:
         for at in range(1, 1000):
             folder = tmp_path / name / str(at)
             folder.mkdir(parents=True)
-            case = make_case(folder, generated=not compared_meanwhile)
+            case = make_case(folder, generated=not meanwhile)
             before = case.source.read_bytes()
             output = case.source if target == "original" else folder / "out.pt"
             if target == "existing":

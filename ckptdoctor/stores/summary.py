@@ -82,7 +82,15 @@ class Summary:
 
 
 def summary_of(connection: Connection) -> Summary:
-    """Return what an inventory holds."""
+    """Return what an inventory holds, all of it at one moment, whoever writes into it meanwhile."""
+    connection.execute("BEGIN")
+    try:
+        return _summary_of(connection)
+    finally:
+        connection.rollback()  # the table of what is alike goes with it
+
+
+def _summary_of(connection: Connection) -> Summary:
     _count_alike(connection)
     row = connection.execute(_TOTALS).fetchone()
     checkpoints, runs, size, resumable, optimizer, wasted, wasted_bytes, disagreements = row
@@ -111,7 +119,6 @@ def _count_alike(connection: Connection) -> None:
 
     There are few of these, and most of what is asked of a million checkpoints is asked of them.
     """
-    connection.execute("DROP TABLE IF EXISTS temp.alike")
     connection.execute(
         "CREATE TEMP TABLE alike AS SELECT run, shared, count(*) AS checkpoints, sum(bytes) AS bytes, "
         # "+" keeps it from the index, which would look up each row
@@ -208,12 +215,12 @@ def _twice(connection: Connection, column: str, different: str) -> Twice:
     largest = None
     for value, copies, more in connection.execute(
         f"SELECT {column}, count(*), sum(bytes) - max(bytes) FROM checkpoint_own "
-        f"WHERE {column} IS NOT NULL GROUP BY {column} HAVING {having}"
+        f"WHERE {column} IS NOT NULL GROUP BY {column} HAVING {having} ORDER BY {column}"
     ):
         groups += 1
         spare_checkpoints += copies - 1
         spare += more
-        if largest is None or more > most:  # of several the first, since groups come in their order
+        if largest is None or more > most:  # of several the first
             largest, most = value, more
     rows = connection.execute(f"SELECT path FROM checkpoint WHERE {column} = ? ORDER BY path LIMIT 2", (largest,))
     return Twice(groups, spare_checkpoints, spare, tuple([path for (path,) in rows]))

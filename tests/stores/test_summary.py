@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 from collections import Counter, defaultdict
+from contextlib import closing
 
 import pytest
 import torch
 
+from ckptdoctor.stores.schema import open_inventory
+from ckptdoctor.stores.summary import summary_of
 from tests.commands import run_here
 from tests.runs.generated import adam, in_safetensors, saved, weights, write
 from tests.stores.asked import checkpoints, generated, rows
@@ -106,3 +110,22 @@ def test_runs_with_tensors_that_never_changed(both):
     said, _ = both
     assert "moved" in {os.path.basename(each["run"]) for each in said["unchanged_tensors"]}
     assert all(0 < len(each["keys"]) < each["of"] for each in said["unchanged_tensors"])
+
+
+def test_it_tells_one_moment(both, tmp_path):
+    """Another process may write into the inventory between any two of its queries."""
+    shutil.copy(both[1], tmp_path / "store.db")
+    with closing(open_inventory(str(tmp_path / "store.db"))) as connection:
+        before = summary_of(connection)
+        with closing(sqlite3.connect(tmp_path / "store.db")) as other:
+
+            def meddle(statement):
+                if "count(DISTINCT alike.run)" in statement:
+                    for table in ("finding_shared", "problem", "checkpoint_shared", "run"):
+                        other.execute(f"DELETE FROM {table}")
+                    other.commit()
+
+            connection.set_trace_callback(meddle)
+            assert summary_of(connection) == before
+            connection.set_trace_callback(None)
+        assert summary_of(connection) != before

@@ -35,6 +35,23 @@ def only_copies(checkpoint: Checkpoint, going: Iterable[KeyPath]) -> list[Tensor
     return [each for each in goes if stays.isdisjoint(_marks(each))]
 
 
+def may_have_copies(checkpoint: Checkpoint, keys: Iterable[str]) -> bool:
+    """Return whether headers leave it open that one of these weights has a copy under another key.
+
+    Something else of its shape and dtype is there, and one of the two has no checksum of its own.
+    """
+    mine = set(keys)
+    forms = {_form(each) for each in checkpoint.tensors if each.key in mine}
+    alike = [each for each in checkpoint.tensors if _form(each) in forms]
+    unknown = {_form(each) for each in alike if not any(mark[0] == "bytes" for mark in _marks(each))}
+    kept = {_form(each) for each in alike if each.key not in mine}
+    return not unknown.isdisjoint(kept)
+
+
+def _form(tensor: Tensor) -> tuple[object, ...]:
+    return tensor.shape, tensor.dtype.name
+
+
 def is_weight(tensor: Tensor) -> bool:
     """Return whether a tensor among weights may be one.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -140,7 +140,7 @@ def keeping(
     ``--unsafe-fixes`` still does it for whoever asks for it by that name.
     """
     found = list(findings)
-    losses = [_loss(each, checkpoint) for each in found]
+    losses = [_lost(each, checkpoint) for each in found]
     if not any(losses):
         return found
     local = comparison is not None and not addresses.is_address(path)
@@ -150,26 +150,33 @@ def keeping(
     drafted = comparison is not None and named and (passed or _is_drafted(path, comparison.reference, root))
     command = _drafting(comparison.reference, root, shown) if comparison is not None and drafted else ""
     return [
-        each if not loss else replace(each, fix=None, **_decided(each, loss, command, passed))
+        each if not loss else replace(each, fix=None, **_decided(each, checkpoint, loss, command, passed))
         for each, loss in zip(found, losses, strict=True)
     ]
 
 
-def _loss(finding: Finding, checkpoint: Checkpoint) -> int:
-    """Return how many weights the repair of a finding would leave out that are nowhere else in the file."""
+def _lost(finding: Finding, checkpoint: Checkpoint) -> list[str]:
+    """Return the weights that the repair of a finding would leave out, and that are nowhere else in the file."""
     fix = finding.fix
     if fix is None:
-        return 0
+        return []
     from ckptdoctor.diagnose.fixes import lost_by
     from ckptdoctor.edits import Safety
 
-    return len(lost_by(fix.edits, checkpoint)) if fix.safety is Safety.UNSAFE else 0
+    return lost_by(fix.edits, checkpoint) if fix.safety is Safety.UNSAFE else []
 
 
-def _decided(finding: Finding, loss: int, command: str, passed: bool) -> dict[str, Any]:
+def _decided(
+    finding: Finding, checkpoint: Checkpoint, lost: Sequence[str], command: str, passed: bool
+) -> dict[str, Any]:
     """Return the words and the command with which a person decides, in the place of a repair."""
+    from ckptdoctor.diagnose.only_copies import may_have_copies
+
+    loss = len(lost)
     what = "This file has the only copy of it" if loss == 1 else f"This file has the only copy of {loss:,} of them"
     what = "This file has the only copy of each" if 1 < loss == len(finding.keys) else what
+    if may_have_copies(checkpoint, lost):
+        what = f"As far as headers show, this{what.removeprefix('This')}"
     over = " load_state_dict(strict=False) ignores keys that the model does not have." if passed else ""
     if not command:
         said = f"{what}, so no command that drops {'it' if loss == 1 else 'them'} is offered.{over}"

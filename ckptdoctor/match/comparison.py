@@ -173,7 +173,7 @@ def sort_keys(here: Mapping[str, Tensor], reference: Reference, others: Iterable
             if expected.dtype is not None and expected.dtype.name != tensor.dtype.name:
                 recast.append(key)
     unexpected = [key for key in here if key not in wanted and key not in extra]
-    twins = twins_of(here, unexpected, fits) if unexpected and reference.once else {}
+    twins = twins_of(here, unexpected, fits, reference.ties) if unexpected and reference.once else {}
     tied = _tied(here, reference.ties) if missing and reference.ties else {}
     known = set(others)
     fitting = set(fits) if tied and reference.retied else ()

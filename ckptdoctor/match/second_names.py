@@ -14,22 +14,30 @@ from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex
 
 
-def twins_of(here: Mapping[str, Tensor], others: Iterable[str], wanted: Sequence[str]) -> dict[str, str]:
+def twins_of(
+    here: Mapping[str, Tensor], others: Iterable[str], wanted: Sequence[str], ties: Iterable[Iterable[str]] = ()
+) -> dict[str, str]:
     """Return those of ``others`` that are one tensor with a key of ``wanted`` → that key.
 
     One tensor is what shows the same elements of one storage. A head that has bytes of its own passes for its embedding
     where the checksums say that these are equal; of other tensors, equal checksums tell nothing: all zeros have one.
+
+    None is another name of what a target has under several already (``ties`` are such names): it would have that one,
+    too.
     """
     firsts: dict[object, str] = {}
+    several = {key for keys in ties for key in keys}
     for key in wanted:
-        firsts.setdefault(shared_view(here[key]), key)
+        view = shared_view(here[key])
+        if firsts.setdefault(view, key) != key and view is not None:
+            several.update((key, firsts[view]))
     found: dict[str, str] = {}
     for key in others:
         view = shared_view(here[key])
         twin = firsts.get(view) if view is not None else None
         if twin is None and HEAD.search(key):
             twin = next((each for each in wanted if EMBEDDING.search(each) and _same(here[key], here[each])), None)
-        if twin is not None:
+        if twin is not None and twin not in several:
             found[key] = twin
     return found
 

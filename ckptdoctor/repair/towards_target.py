@@ -36,7 +36,7 @@ from ckptdoctor.repair.fits_target import (
 from ckptdoctor.repair.name_map import UnfitError
 from ckptdoctor.repair.request import EXPERT_LAYOUTS, FixRequest
 from ckptdoctor.repair.steps_from_options import add_options
-from ckptdoctor.repair.witness import witnessed
+from ckptdoctor.repair.witness import copies, witnessed
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.kit.renames import rename_edits
 from ckptdoctor.rules.naming.known_layout_family import conversion_title, layout_edits
@@ -111,10 +111,13 @@ def fit_to_reference(draft: Draft, source: Source, request: FixRequest, rules: t
         draft.add("values", "", title, Safety.CONFIRMED, (Drop(spare),), reference)
     heads = reference.heads if request.heads is None else request.heads
     asked, reference = reference, replace(reference, certain=True, heads=heads)
+    careful = replace(request, unsafe=False)  # what loses nothing comes first
     for _ in range(ROUNDS):
         if not (
             _rename_towards(draft, reference)
-            or _confirm(draft, request, reference, rules)
+            or _confirm(draft, careful, reference, rules)
+            or _leave_copies_out(draft, source, reference)
+            or (request.unsafe and _confirm(draft, request, reference, rules))
             or _arrange_attention(draft, request, reference)
             or _arrange_experts(draft, request, reference)
             or _compute_orthogonal(draft, request, reference)
@@ -319,3 +322,16 @@ def _go_by_values(draft: Draft, source: Source, reference: Reference) -> bool:
     if edits:
         draft.add("values", "", "rename tensors with the same bytes in the target", Safety.SAFE, edits, reference)
     return bool(edits)
+
+
+def _leave_copies_out(draft: Draft, source: Source, reference: Reference) -> bool:
+    """Leave out what the target does not have, where all else fits and what fits has its very bytes; whether it did."""
+    now = compare(draft.checkpoint, reference).renamed
+    if now.missing or now.mismatched or not now.unexpected:
+        return False
+    found = copies(source, {key: now.here[key] for key in now.unexpected}, {key: now.here[key] for key in now.fits})
+    if found:
+        title = f"leave out {plural(len(found), 'key')} with the same bytes as others"
+        edits = (Drop(tuple([each.path for each in found])),)
+        draft.add("values", "", title, Safety.CONFIRMED, edits, reference)
+    return bool(found)

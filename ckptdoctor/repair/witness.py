@@ -69,6 +69,24 @@ def _is_one_tensor(base: Source, one: Tensor | None, other: Tensor | None) -> bo
     return _same(base, one, base, other) and is_telling(probe(base, one), one)
 
 
+def copies(source: Source, loose: Found, kept: Found) -> list[Tensor]:
+    """Return those of ``loose`` of which ``kept`` has the same bytes as well, not all of them one number."""
+    forms = {_form(each) for each in loose.values()}
+    by_form: dict[tuple[object, ...], list[Tensor]] = defaultdict(list)
+    for each in kept.values():
+        if _form(each) in forms and is_readable(each):
+            by_form[_form(each)].append(each)
+
+    def has_one(tensor: Tensor) -> bool:
+        others = by_form[_form(tensor)]
+        return is_telling(probe(source, tensor), tensor) and any(same(tensor, each, source) for each in others)
+
+    try:
+        return [each for each in loose.values() if is_readable(each) and has_one(each)]
+    except DamagedError:  # what is left of a broken file tells nothing
+        return []
+
+
 def equal_sets(source: Source, one: Found, other: Found) -> bool:
     """Return whether two sets of weights hold the same bytes under the same names."""
     try:

@@ -75,8 +75,13 @@ def case(rng: Random, *names: str, real: bool = True) -> Case:
 
 
 def lone(tensors: State, token: str) -> bool:
-    """Whether a token is in the path of one module alone: called otherwise, nothing tells it from a foreign module."""
-    return len({key.rpartition(".")[0] for key in tensors if token in key.split(".")[:-1]}) == 1
+    """Whether a token is in the path of one module alone: called otherwise, nothing tells it from a foreign module.
+
+    A module of which every tensor is one with another's is told by that: nothing else can be right, nothing is lost.
+    """
+    among = [key for key in tensors if token in key.split(".")[:-1]]
+    others = {id(value) for key, value in tensors.items() if key not in among}
+    return len({key.rpartition(".")[0] for key in among}) == 1 and not all(id(tensors[key]) in others for key in among)
 
 
 def made_up(rng: Random, shapes: Mapping[str, Sequence[int]], what: str = "") -> Case:

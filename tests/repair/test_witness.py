@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from ckptdoctor.cli.main import run
 
@@ -146,3 +146,38 @@ def test_a_head_is_not_made_of_what_may_be_another(why, mode, folder):
     saved("target.safetensors", there)
     here = {key: torch.rand_like(value) for key, value in there.items() if "head" not in key and "twin" not in key}
     assert fix(saved("sick.pt", here), "target.safetensors", *mode) == 1
+
+
+@pytest.mark.parametrize("mode", [(), ("--unsafe-fixes",)])
+@pytest.mark.parametrize("kind", ["pt", "safetensors"])
+def test_a_third_name_of_a_tensor_is_none_where_the_target_tells_each_of_its_names(kind, mode, folder):
+    """A target with two names of one tensor would have the third one, too, if its model had it."""
+    saved(f"target.{kind}", headed())
+    saved("sick.pt", {key.replace("lm_head", "zeta"): value for key, value in headed().items()})
+    assert fix("sick.pt", f"target.{kind}", *mode) == 0
+    well = torch.load("well.pt", weights_only=True)
+    assert set(well) == set(headed())
+    torch.save({**well, "zeta.weight": well["lm_head.weight"]}, "more.pt")
+    assert run(["check", "more.pt", "--like", f"target.{kind}"]) == 1
+
+
+@pytest.mark.parametrize("kind", ["pt", "safetensors"])
+def test_what_the_target_lacks_goes_where_the_same_bytes_stay(kind, folder, capsys):
+    """A copy in memory of its own, as safetensors writes a tied tensor, is no loss: no one has to allow it."""
+    there = trained()
+    saved("target.pt", there)
+    here = {**trained(), "zeta.weight": torch.rand(4, 4)}
+    saved(f"alone.{kind}", here)
+    assert fix(f"alone.{kind}", "target.pt") == 1
+    saved(f"twice.{kind}", {**here, "zeta.weight": here["beta.weight"].clone()})
+    assert run(["fix", f"twice.{kind}", "--like", "target.pt", "-o", f"well.{kind}"]) == 0
+    assert "zeta.weight" in capsys.readouterr().out
+    well = torch.load("well.pt", weights_only=True) if kind == "pt" else load_file("well.safetensors")
+    assert set(well) == set(there)
+    assert all(torch.equal(well[key], here[key]) for key in there)
+
+
+def test_a_tensor_of_one_number_is_no_copy_of_another(folder):
+    """All ones are equal to whatever else was only initialised: a person says that they may go."""
+    saved("target.pt", trained(1.0))
+    assert fix(saved("sick.pt", {**trained(1.0), "zeta.weight": torch.ones(4, 4)}), "target.pt") == 1

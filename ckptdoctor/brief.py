@@ -43,15 +43,31 @@ def in_full(value: object) -> str:
 
     Unlike with ``==``, NaN is itself, and True is not 1. Fields that are not part of what an object says are left out.
     """
-    if is_dataclass(value) and not isinstance(value, type):
-        told = [f"{each.name}={in_full(getattr(value, each.name))}" for each in fields(value) if each.repr]
-        return f"{type(value).__qualname__}({', '.join(told)})"
-    if type(value) is tuple or type(value) is list:
-        inner = ", ".join([in_full(item) for item in value])
-        return f"({inner},)" if type(value) is tuple else f"[{inner}]"
-    if type(value) is dict:
-        return f"{{{', '.join([f'{in_full(key)}: {in_full(item)}' for key, item in value.items()])}}}"
-    return repr(value)
+    kind = type(value)
+    if kind in _PLAIN:
+        return repr(value)
+    if kind is tuple or kind is list:
+        inner = ", ".join([repr(item) if type(item) in _PLAIN else in_full(item) for item in value])  # type: ignore[attr-defined]
+        return f"({inner},)" if kind is tuple else f"[{inner}]"
+    if kind is dict:
+        return f"{{{', '.join([f'{in_full(key)}: {in_full(item)}' for key, item in value.items()])}}}"  # type: ignore[attr-defined]
+    names = _fields_of(kind)
+    if names is None:
+        return repr(value)
+    return f"{kind.__qualname__}({', '.join([f'{name}={in_full(getattr(value, name))}' for name in names])})"
+
+
+_PLAIN = frozenset({str, int, float, bool, bytes, type(None)})  # most of what there is, which has no parts
+
+
+_fields: dict[type, tuple[str, ...] | None] = {}
+
+
+def _fields_of(kind: type) -> tuple[str, ...] | None:
+    """Return the fields that objects of a class say; None where it has none."""
+    if kind not in _fields:
+        _fields[kind] = tuple([each.name for each in fields(kind) if each.repr]) if is_dataclass(kind) else None
+    return _fields[kind]
 
 
 def _in_lines(name: str, told: list[tuple[str, object]]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.quantization import quantized_in
 from ckptdoctor.findings import Finding
-from ckptdoctor.formats.fresh.reading import ComputedBytes, Place
+from ckptdoctor.formats.fresh.reading import Place, bytes_of
 from ckptdoctor.noun import replace
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.wording import and_more
@@ -82,7 +82,7 @@ def lost(
     """
     narrowed = dict(_narrowed(original, after, made, edit))
     with progress.phase("measuring the loss", sum([nbytes(holds.parts[0]) for holds, _ in narrowed.values()])):
-        losses = {name: _loss(holds, places) for name, (holds, places) in narrowed.items()}
+        losses = dict(_losses(narrowed))
     total = _sum(losses.values())
     if total is not None and edit.exact and total.changed:
         which = "1 value is" if total.changed == 1 else f"{total.changed:,} values are"
@@ -123,10 +123,41 @@ def _require_bytes(tensor: Tensor, storages: Iterable[Storage]) -> None:
             )
 
 
-def _loss(holds: Converted, places: Mapping[str, Place]) -> Loss:
+_TOGETHER = 1 << 16  # bytes of small tensors that are measured as one: NumPy takes as long for one of them
+
+
+def _losses(narrowed: Mapping[str, tuple[Converted, dict[str, Place]]]) -> Iterator[tuple[str, Loss]]:
+    """Yield what tensors lose; small ones together, under the name of the first, unless values become infinite."""
+    for some in _groups(narrowed):
+        loss = _loss([narrowed[name] for name in some])
+        if loss.infinite and len(some) > 1:  # whose they are is what people ask
+            yield from ((name, _loss([narrowed[name]])) for name in some)
+        else:
+            yield some[0], loss
+
+
+def _groups(narrowed: Mapping[str, tuple[Converted, dict[str, Place]]]) -> Iterator[list[str]]:
+    """Yield the names of neighbours of one dtype that are small; one that is not stays alone."""
+    some: list[str] = []
+    held, kinds = 0, ("", "")
+    for name, (holds, _) in narrowed.items():
+        size = nbytes(holds.parts[0])
+        if some and (held + size > _TOGETHER or kinds != (holds.kind, holds.dtype)):
+            yield some
+            some, held = [], 0
+        some.append(name)
+        held, kinds = held + size, (holds.kind, holds.dtype)
+    if some:
+        yield some
+
+
+def _loss(several: Sequence[tuple[Converted, Mapping[str, Place]]]) -> Loss:
     from ckptdoctor.casting.loss import loss_of
 
-    return loss_of(ComputedBytes(holds.parts[0], places)(), holds.kind, holds.dtype)
+    first = several[0][0]
+    parts = [each.parts[0] for each, _ in several]
+    places = {name: place for _, each in several for name, place in each.items()}
+    return loss_of(bytes_of(parts, places), first.kind, first.dtype)
 
 
 def _converted(elements: Elements | None) -> Converted | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from zipfile import ZipFile
+
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -76,6 +78,49 @@ def test_overflow_is_refused(tmp_path):
     found = torch.load(repair(planned).plan.output)
     assert found["bn.running_var"].tolist() == [float("inf"), 2.0]
     plan(FixRequest(str(path), dtype="bfloat16"))
+
+
+def test_many_small_tensors_lose_what_they_lose_one_by_one(tmp_path):
+    """They are measured together, of whatever dtypes they are, in files of either kind."""
+    torch.manual_seed(5)
+    kinds = (torch.float32, torch.float64, torch.bfloat16)
+    old = {
+        f"layers.{each}.w": torch.randn(1 + each % 7, dtype=kinds[each // 20 % 3]) * 10.0 ** (each % 9 - 7)
+        for each in range(400)
+    }
+    old["large"] = torch.randn(30_000)
+    narrowed = [each for each in old.values() if each.dtype is not torch.float16]
+    rounded = sum(int((each.half().double() != each.double()).sum()) for each in narrowed)
+    zero = sum(int(((each.half() == 0) & (each != 0)).sum()) for each in narrowed)
+    save_file(old, tmp_path / "m.safetensors")
+    for path in (save(old, tmp_path / "m.pt"), tmp_path / "m.safetensors"):
+        planned = plan(FixRequest(str(path), dtype="float16", unsafe=True))
+        counts = {noun: number for number, noun in planned.steps[0].changes[-1].counts}
+        assert counts["value"] == sum(each.numel() for each in narrowed)
+        assert (counts["value rounded"], counts["value made 0"]) == (rounded, zero)
+
+
+def test_of_many_small_tensors_those_that_overflow_are_named(tmp_path):
+    """By their own names, and no others."""
+    old = {f"layers.{each}.w": torch.full((3,), 1e6 if each in (7, 90) else 1.0) for each in range(100)}
+    with pytest.raises(RefusedError) as error:
+        plan(FixRequest(str(save(old, tmp_path / "m.pt")), dtype="float16"))
+    assert "6 values become infinite" in error.value.message
+    assert "in layers.90.w (up to 1,000,000), layers.7.w (up to 1,000,000)\n" in error.value.message
+
+
+def test_what_is_cast_is_made_to_be_written_and_to_be_compared(tmp_path, monkeypatch):
+    """Not once more for the checksum, which is known when it has been written; and that is what torch reads."""
+    from ckptdoctor.casting import cast
+
+    made = []
+    monkeypatch.setattr(cast, "cast", lambda *given, of=cast.cast: made.append(1) or of(*given))
+    outcome = repair(
+        plan(FixRequest(str(save({"w": torch.randn(999), "v": torch.randn(5)}, tmp_path / "m.pt")), dtype="bfloat16"))
+    )
+    assert len(made) == 2 * 2
+    with ZipFile(outcome.plan.output) as archive:
+        assert archive.testzip() is None
 
 
 def test_quantised_layers_stay(tmp_path):

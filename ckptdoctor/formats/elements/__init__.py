@@ -33,10 +33,12 @@ Read = Callable[[str, int, int], bytes]
 
 def chunks(elements: Elements, read: Read, block: int = BLOCK) -> Iterator[bytes]:
     """Yield the bytes of the elements in C order."""
-    if isinstance(elements, Reshaped):
-        yield from chunks(elements.inner, read, block)
-    elif isinstance(elements, View):
+    if isinstance(elements, View):
         yield from _viewed(elements, read, block)
+    elif isinstance(elements, Converted):
+        yield from _cast(elements, read, block)
+    elif isinstance(elements, Reshaped):
+        yield from chunks(elements.inner, read, block)
     elif isinstance(elements, Normed):
         yield from normed(elements, lambda part, size: chunks(part, read, min(block, size)))
     elif isinstance(elements, Dequantized):
@@ -47,8 +49,6 @@ def chunks(elements: Elements, read: Read, block: int = BLOCK) -> Iterator[bytes
         from ckptdoctor.computing.making import calculated
 
         yield from calculated(elements, lambda part, size: chunks(part, read, min(block, size)))
-    elif isinstance(elements, Converted):
-        yield from _cast(elements, read, block)
     elif prod(elements.shape[: elements.dim]) == 1:
         for part in elements.parts:
             yield from chunks(part, read, block)

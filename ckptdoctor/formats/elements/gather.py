@@ -7,6 +7,8 @@ from itertools import product
 from math import prod
 from typing import Union, cast
 
+from ckptdoctor.checkpoint.tensor import contiguous_stride
+
 # reads ``length`` bytes at ``offset`` of one storage
 ReadBytes = Callable[[int, int], bytes]
 
@@ -26,6 +28,10 @@ def gather(
 ) -> Iterator[bytes]:
     """Yield the bytes of the view, chunk by chunk. ``stride`` and ``offset`` count elements of ``itemsize`` bytes."""
     if 0 in shape:
+        return
+    size = prod(shape) * itemsize
+    if size <= block and stride == contiguous_stride(shape):  # nearly every tensor
+        yield read(offset * itemsize, size)
         return
     unit = next(size for size in _FORMATS if itemsize % size == 0)
     count = itemsize // unit

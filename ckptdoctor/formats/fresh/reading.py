@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from tempfile import TemporaryFile
 from typing import BinaryIO
@@ -39,6 +39,22 @@ class ComputedBytes:
         """Yield the bytes, chunk by chunk."""
         with _Files(self.places) as files:
             yield from turned(chunks(self.elements, files.read), self.turn)
+
+
+def bytes_of(several: Sequence[Elements], places: Mapping[str, Place]) -> Iterator[bytes]:
+    """Yield the bytes of elements, one after another; small ones that follow each other in one chunk."""
+    parts: list[bytes] = []
+    held = 0
+    with _Files(places) as files:
+        for elements in several:
+            for chunk in chunks(elements, files.read):
+                parts.append(chunk)
+                held += len(chunk)
+                if held >= _CHUNK:
+                    yield b"".join(parts) if len(parts) > 1 else parts[0]
+                    parts, held = [], 0
+    if parts:
+        yield b"".join(parts)
 
 
 def of_storage(storage: Storage, begin: int, length: int, turn: int = 1) -> Callable[[], Iterator[bytes]]:

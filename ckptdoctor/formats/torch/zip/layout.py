@@ -56,15 +56,46 @@ def new_item(name: str, size: int, data: tuple[Segment, ...], file: str, stated:
     Ranges that name no file are of ``file``.
     """
 
+    if not stated:
+        return Item(name, size, 0, data)
+    if len(data) == 1 and isinstance(data[0], Generated):
+        made = _Summed(data[0])
+        return Item(name, size, 0, (Generated(size, made.chunks),), made.checksum)
+
     @cache
     def summed() -> int:
         with Bytes(file) as files:
             return files.checksum(data)
 
-    if not stated:
-        return Item(name, size, 0, data)
     waits = any(not isinstance(each, Literal) for each in data)
     return Item(name, size, 0, data, summed) if waits else Item(name, size, summed(), data)
+
+
+class _Summed:
+    """Bytes that are made, and their CRC, for which they are not made once more where they have been written."""
+
+    def __init__(self, made: Generated) -> None:
+        self._made = made
+        self._crc: int | None = None
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield them; the first time, their CRC is known at the end. What is made later is compared with these."""
+        if self._crc is not None:
+            yield from self._made.chunks()
+            return
+        crc = 0
+        for chunk in self._made.chunks():
+            crc = zlib.crc32(chunk, crc)
+            yield chunk
+        self._crc = crc
+
+    def checksum(self) -> int:
+        """Return the CRC."""
+        if self._crc is None:
+            for _ in self.chunks():
+                pass
+        assert self._crc is not None
+        return self._crc
 
 
 def word(folder: str, name: str, data: bytes) -> Item:

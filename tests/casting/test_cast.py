@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import subprocess
 import sys
+from zipfile import ZipFile
 
 import hypothesis.strategies as st
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import given
 from ckptdoctor.casting.arrays import array_of, widened
 from ckptdoctor.casting.cast import cast, cast_array, in_pieces
 from ckptdoctor.casting.proof import is_cast
+from ckptdoctor.cli.main import run
 
 TARGETS = ("float64", "float32", "float16", "bfloat16")
 FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
@@ -178,3 +180,14 @@ def test_memory_is_not_returned_between_pieces():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 1_000  # 50 pieces are 14,400 pages
+
+
+def test_what_is_cast_is_made_to_be_written_and_to_be_compared(tmp_path, monkeypatch):
+    """Not once more for the checksum, which is known when it has been written; and that is what torch reads."""
+    made = []
+    monkeypatch.setattr("ckptdoctor.casting.cast.cast", lambda *given: made.append(1) or cast(*given))
+    torch.save({"w": torch.randn(999), "v": torch.randn(5)}, tmp_path / "m.pt")
+    assert run(["fix", str(tmp_path / "m.pt"), "--dtype", "bf16", "-o", str(tmp_path / "o.pt")]) == 0
+    assert len(made) == 2 * 2
+    with ZipFile(tmp_path / "o.pt") as archive:
+        assert archive.testzip() is None

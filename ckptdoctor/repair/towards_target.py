@@ -47,6 +47,7 @@ from ckptdoctor.target.error_text import as_reference, read_error
 from ckptdoctor.wording import and_more, plural
 
 _NAMED = 3  # keys that a refusal names
+_SAME = "same-bytes"  # why a step is taken that no rule asks for
 _INSTEAD = "give the target with --model or --like instead"
 _TURNED = (
     "{} {}, so {} may have its inputs first as well: it is square, and no shape shows whether it has to be "
@@ -108,7 +109,7 @@ def fit_to_reference(draft: Draft, source: Source, request: FixRequest, rules: t
     spare = spare_parts(draft.checkpoint, reference, request, source)
     if spare:  # every byte was compared, so that nothing is lost
         title = f"leave out {plural(len(spare), 'key')} with the same bytes as others"
-        draft.add("values", "", title, Safety.CONFIRMED, (Drop(spare),), reference)
+        draft.add("values", _SAME, title, Safety.CONFIRMED, (Drop(spare),), reference)
     heads = reference.heads if request.heads is None else request.heads
     asked, reference = reference, replace(reference, certain=True, heads=heads)
     careful = replace(request, unsafe=False)  # what loses nothing comes first
@@ -320,7 +321,7 @@ def _go_by_values(draft: Draft, source: Source, reference: Reference) -> bool:
         return False
     edits, _ = rename_edits(comparison.state_dict, lambda key: pairs.get(key, key))
     if edits:
-        draft.add("values", "", "rename tensors with the same bytes in the target", Safety.SAFE, edits, reference)
+        draft.add("values", _SAME, "rename tensors with the same bytes in the target", Safety.SAFE, edits, reference)
     return bool(edits)
 
 
@@ -333,5 +334,5 @@ def _leave_copies_out(draft: Draft, source: Source, reference: Reference) -> boo
     if found:
         title = f"leave out {plural(len(found), 'key')} with the same bytes as others"
         edits = (Drop(tuple([each.path for each in found])),)
-        draft.add("values", "", title, Safety.CONFIRMED, edits, reference)
+        draft.add("values", _SAME, title, Safety.CONFIRMED, edits, reference)
     return bool(found)

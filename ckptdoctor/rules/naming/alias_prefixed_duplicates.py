@@ -13,7 +13,7 @@ Symptoms
 Detection
     Only with a reference: unexpected keys that view the same elements of the same storage as a key that fits, under a
     name that differs in exactly one token; and everything under that name does. Equal values in memory of their own
-    (as in safetensors files) are not compared.
+    (as in safetensors files) are not compared here; `fix --auto` compares them where all else fits.
 
 Repair
     ``ckptdoctor fix FILE --drop 'layers.0.mlp.*'``. Confirmed: every element stays in the file under the name that the

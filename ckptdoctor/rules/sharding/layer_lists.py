@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from ckptdoctor.checkpoint import StateDict
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
-from ckptdoctor.facts.names import forms, keys_of
+from ckptdoctor.facts.names import keys_of, without_digits
 from ckptdoctor.noun import noun
 
 # what models call a list of alike layers
@@ -35,15 +35,21 @@ def layer_lists(state_dict: StateDict) -> tuple[Layers, ...]:
 def _layer_lists(keys: tuple[str, ...]) -> Iterator[Layers]:
     found: dict[str, dict[int, set[str]]] = {}
     places: dict[str, _Place | None] = {}  # by the form of a key: names of layers differ in their numbers
-    for key, form in zip(keys, forms(keys), strict=True):
+    told = ""  # how the keys of a layer begin of which enough is known: nearly all keys are those of one
+    for key in keys:
+        if told and key.startswith(told):
+            continue
+        form = without_digits(key)
         if form not in places:
             places[form] = _place(form)
         place = places[form]
         if place is not None:
             end, number, inner = place
             inside = found.setdefault(key[:end], {}).setdefault(int(key[number]), set())
-            if len(inside) < _FEWEST:  # more need not be told apart
+            if len(inside) < _FEWEST:
                 inside.add(key[inner:])
+            else:
+                told = key[:inner]
     for name, layers in found.items():
         if len(layers) >= _FEWEST and all(len(inside) >= _FEWEST for inside in layers.values()):
             present = sorted(layers)

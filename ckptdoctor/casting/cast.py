@@ -15,19 +15,23 @@ from ckptdoctor.casting.arrays import FLOAT8, HALVES, Array, array_of, held_as, 
 _PIECE = 1 << 17  # numbers that are cast at once: they stay in the cache
 
 
-def in_pieces(chunks: Iterable[bytes], width: int) -> Iterator[bytes]:
-    """Yield the same bytes in pieces of whole numbers of ``width`` bytes each."""
-    size, left = _PIECE * width, b""
+def in_pieces(chunks: Iterable[bytes | memoryview], width: int, most: int = _PIECE) -> Iterator[bytes | memoryview]:
+    """Yield the same bytes in pieces of whole numbers of ``width`` bytes each, ``most`` of them at once."""
+    size, left = most * width, b""
     for chunk in chunks:
         data = left + chunk if left else chunk
         whole = len(data) - len(data) % width
-        yield from (data[at : min(at + size, whole)] for at in range(0, whole, size))
-        left = data[whole:]
+        if 0 < whole <= size:
+            yield data if whole == len(data) else data[:whole]
+        elif whole:  # seen, and not copied
+            view = memoryview(data)
+            yield from (view[at : min(at + size, whole)] for at in range(0, whole, size))
+        left = bytes(data[whole:])
     if left:
         raise ValueError(f"{len(left)} bytes are left over at the end of numbers of {width} bytes")
 
 
-def cast(data: bytes, source: str, target: str) -> bytes:
+def cast(data: bytes | memoryview, source: str, target: str) -> bytes:
     """Return the bytes of these numbers of the dtype ``source`` in the dtype ``target``."""
     return cast_array(array_of(data, source), source, target).tobytes()
 

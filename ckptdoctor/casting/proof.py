@@ -28,7 +28,7 @@ _NO_INFINITY = {"float8_e4m3fn": 0x7F}  # the size that NaN has; all below it ar
 _UNSIGNED_ZERO = ("float8_e5m2fnuz", "float8_e4m3fnuz")  # what would be -0 is NaN; the exponent counts from one less
 
 
-def is_cast(given: bytes, made: bytes, source: str, target: str) -> bool:
+def is_cast(given: bytes | memoryview, made: bytes, source: str, target: str) -> bool:
     """Return whether these bytes, of the dtype ``target``, are what those of ``source`` have to become."""
     if target not in _PARTS:  # whole numbers, which are only cast to exactly
         return np.array_equal(widened(array_of(given, source), source), widened(array_of(made, target), target))
@@ -111,7 +111,7 @@ def _is_each(old: Array, new: Array, source: str, target: str) -> bool:
     return bool((right & same_sign).all())
 
 
-def _bits(data: bytes, dtype: str) -> Array:
+def _bits(data: bytes | memoryview, dtype: str) -> Array:
     """Return the numbers as integers, whose sign is theirs."""
     exponent, mantissa = _PARTS[dtype]
     return np.frombuffer(data, f"i{(1 + exponent + mantissa) // 8}")

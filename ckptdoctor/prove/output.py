@@ -15,9 +15,10 @@ from zlib import crc32
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, Storage, Tensor, progress
+from ckptdoctor.checkpoint.in_order import in_order
 from ckptdoctor.checkpoint.source import Overlay
 from ckptdoctor.edits.applied.wanted import Stored, Wanted, new_storages
-from ckptdoctor.edits.elements import Elements, NewStorage, is_computed, views
+from ckptdoctor.edits.elements import Converted, Elements, NewStorage, Reshaped, is_computed, views
 from ckptdoctor.errors import DamagedError, WriteError
 from ckptdoctor.findings import Proof
 from ckptdoctor.formats.fresh.reading import inflated, produced
@@ -30,6 +31,7 @@ from ckptdoctor.writing.checksums import Bytes, Data, batches
 
 _WORKERS = 2
 _EVERY = 0.1  # seconds
+_LARGE = 4 << 20  # bytes of a storage that is worth a thread
 
 
 @noun
@@ -93,9 +95,24 @@ def _require_bytes(
     tensors = reversed(wanted.contents.tensors) if rest else ()
     names = {each.storage.key: each.key for each in tensors if each.storage is not None}
     swapped = wanted.original.big_endian
-    for key, each in rest:
-        found[key] = _require_stored(each, swapped, places[pairs[key]], copied, names.get(key, "a storage"))
+
+    def required(pair: tuple[str, Stored]) -> tuple[str, CopyTally]:
+        key, each = pair
+        return key, _require_stored(each, swapped, places[pairs[key]], copied, names.get(key, "a storage"))
+
+    large = [pair for pair in rest if pair[1].nbytes >= _LARGE and _is_cast(pair[1])]
+    found.update(in_order(required, large))
+    found.update(map(required, [pair for pair in rest if pair[0] not in found]))
     return found
+
+
+def _is_cast(stored: Stored) -> bool:
+    """Return whether the storage holds numbers of another dtype, which NumPy compares in threads."""
+    storage = None if stored.shown is None else stored.shown.storage
+    holds = storage.holds if isinstance(storage, NewStorage) else None
+    while isinstance(holds, Reshaped):
+        holds = holds.inner
+    return isinstance(holds, Converted)
 
 
 def _untouched(

@@ -11,6 +11,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given
+from safetensors.torch import load_file, save_file
 
 from ckptdoctor.casting.arrays import array_of, widened
 from ckptdoctor.casting.cast import cast, cast_array, in_pieces
@@ -191,3 +192,51 @@ def test_what_is_cast_is_made_to_be_written_and_to_be_compared(tmp_path, monkeyp
     assert len(made) == 2 * 2
     with ZipFile(tmp_path / "o.pt") as archive:
         assert archive.testzip() is None
+
+
+LARGE = 3_000_001  # numbers of which a storage is worth a thread, in any dtype of 16 bits and more
+
+
+def large() -> dict[str, torch.Tensor]:
+    """Tensors that are cast in threads, with special numbers where pieces begin and end, and one that is small."""
+    torch.manual_seed(7)
+    found = {"w": torch.randn(LARGE), "v": torch.randn(LARGE, dtype=torch.float64), "turned": torch.randn(1500, 2001).T}
+    for place in (0, 1, 131_071, 131_072, 524_287, 524_288, 1_048_575, 1_048_576, LARGE - 1):
+        found["w"][place] = (3.3e38, -0.0, 1e-45, 65_519.9, 65_520.0, 2.0**-24, 1.00390625, -1e-8, 7.0)[place % 9]
+    return {**found, "small": torch.randn(3)}
+
+
+@pytest.mark.parametrize("kind", ["pt", "safetensors"])
+@pytest.mark.parametrize(("name", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
+def test_large_tensors_are_cast_as_small_ones(kind, name, dtype, tmp_path):
+    """In threads, and as torch casts them; the checksums of the archive are right."""
+    old = large()
+    if kind == "pt":
+        torch.save(old, tmp_path / "m.pt")
+    else:
+        save_file({key: value.contiguous() for key, value in old.items()}, tmp_path / "m.safetensors")
+    words = ["fix", str(tmp_path / f"m.{kind}"), "--dtype", name, "--unsafe-fixes", "-o", str(tmp_path / f"o.{kind}")]
+    assert run(words) == 0
+    new = torch.load(tmp_path / "o.pt") if kind == "pt" else load_file(tmp_path / "o.safetensors")
+    for key, value in old.items():
+        wanted = value.float().to(dtype) if value.dtype is torch.float64 else value.to(dtype)
+        assert torch.equal(new[key].contiguous().view(torch.int16), wanted.contiguous().view(torch.int16)), key
+    if kind == "pt":
+        with ZipFile(tmp_path / "o.pt") as archive:
+            assert archive.testzip() is None
+
+
+def test_a_wrong_number_deep_in_a_large_tensor_is_found(tmp_path, monkeypatch, capsys):
+    """One bit of one number, made wrong in the same way each time, so that only the proof can tell."""
+    torch.save(large(), tmp_path / "m.pt")
+    place = large()["w"][2_000_000].to(torch.bfloat16).view(torch.int16).item().to_bytes(2, "little", signed=True)
+
+    def wrongly(*given):
+        made = cast(*given)
+        at = made.find(place) if len(made) > 1000 else -1
+        return made if at < 0 else made[:at] + bytes([made[at] ^ 1]) + made[at + 1 :]
+
+    monkeypatch.setattr("ckptdoctor.casting.cast.cast", wrongly)
+    assert run(["fix", str(tmp_path / "m.pt"), "--dtype", "bf16", "-o", str(tmp_path / "o.pt")]) == 1
+    assert "is not the nearest one that bfloat16 has" in capsys.readouterr().out
+    assert [each.name for each in tmp_path.iterdir()] == ["m.pt"]

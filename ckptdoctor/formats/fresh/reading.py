@@ -17,6 +17,7 @@ from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 
 _CHUNK = 1 << 20
+_AT_ONCE = 4 << 20  # bytes of one reading that are computed with
 _CODES = {2: "H", 4: "I", 8: "Q"}
 
 
@@ -47,7 +48,7 @@ def bytes_of(several: Sequence[Elements], places: Mapping[str, Place]) -> Iterat
     held = 0
     with _Files(places) as files:
         for elements in several:
-            for chunk in chunks(elements, files.read):
+            for chunk in chunks(elements, files.read, _AT_ONCE):
                 parts.append(chunk)
                 held += len(chunk)
                 if held >= _CHUNK:

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 
 from ckptdoctor.checkpoint import FileSource, NoteKind, Source, Storage
+from ckptdoctor.checkpoint.in_order import in_order
 from ckptdoctor.edits import Cast, Compute, Dequantize, FuseNorm
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.errors import RefusedError, UnprovenError
@@ -131,6 +132,7 @@ def _items(
         plans = _in_original_order(plans, directory)
     items: list[Item] = []
     checked: set[str] = set()
+    checked.update(_sound(source, directory, plans))
     block = [remade(source, directory, plan, checked) for plan in plans]
     taken = {ascii_lower(item.name) for item in block}
     behind = None if places else _behind_storages(directory)
@@ -196,6 +198,9 @@ def _moved(
 
 # ---- makes long range copies out of short ones: what is written between two copies often stands in the original too
 
+
+# bytes of a record that is worth a thread
+_LARGE = 4 << 20
 
 # a longer literal between two copies is never the original's header or descriptor, and not worth comparing
 _LONGEST = 1 << 17
@@ -296,6 +301,20 @@ def remade(source: Source, directory: Directory, plan: StoragePlan, sound: set[s
                 sound.add(each.name)
     summed = any(each.crc for each in records.values())
     return new_item(name, plan.nbytes, _pieces(source, records, plan), source.file, summed)
+
+
+def _sound(source: Source, directory: Directory, plans: Sequence[StoragePlan]) -> Iterator[str]:
+    """Yield the names of large records that others are made of, which are checked in threads."""
+    if not isinstance(source, FileSource):  # threads may read it at once
+        return
+    keys = dict.fromkeys([key for plan in plans if plan.generate is not None for key in plan.sources])
+    large = [record for key in keys if (record := _found(directory, key)).size >= _LARGE]
+
+    def named(record: Record) -> str:
+        _require_sound(source, record)
+        return record.name
+
+    yield from in_order(named, large)
 
 
 def _found(directory: Directory, key: str) -> Record:

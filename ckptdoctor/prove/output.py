@@ -31,7 +31,7 @@ from ckptdoctor.writing.checksums import Bytes, Data, batches
 
 _WORKERS = 2
 _EVERY = 0.1  # seconds
-_LARGE = 4 << 20  # bytes of a storage that is worth a thread
+_LARGE = 1 << 20  # bytes of a storage that is worth a thread
 
 
 @noun

@@ -28,7 +28,7 @@ from ckptdoctor.formats.elements.sparse import scattered
 
 _READ = 4 << 20  # bytes that are cast from one reading
 _TASK = 2 << 20  # bytes that a thread casts in one go
-_LARGE = 4 << 20  # bytes from which two threads cast in less time than one
+_LARGE = 1 << 20  # bytes from which two threads cast in less time than one
 
 # reads ``length`` bytes at ``offset`` of a storage by its name
 Read = Callable[[str, int, int], bytes]

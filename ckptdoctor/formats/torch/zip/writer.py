@@ -200,7 +200,7 @@ def _moved(
 
 
 # bytes of a record that is worth a thread
-_LARGE = 4 << 20
+_LARGE = 1 << 20
 
 # a longer literal between two copies is never the original's header or descriptor, and not worth comparing
 _LONGEST = 1 << 17

@@ -3,20 +3,24 @@
 Whoever reads or writes many bytes has a ``Work``, and says there how far it is. Whoever listens is told the
 ``Progress`` each time, and may raise StoppedError, which ends the work there. ``phase`` begins work that everybody
 hears who listens in this thread (``heard``). ``in_thread`` does work in a thread of its own, so that whoever waits
-hears how far it is and Ctrl-C ends it at once.
+hears how far it is and Ctrl-C ends it at once. ``in_order`` does parts of it in several.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from time import monotonic
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ckptdoctor.checkpoint import process
 from ckptdoctor.errors import StoppedError
 from ckptdoctor.noun import field, noun
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 Result = TypeVar("Result")
 Said = TypeVar("Said")
@@ -265,3 +269,53 @@ def follow(steps: Generator[Said, None, Result], listener: Callable[[Said], None
                 except StopIteration as end:
                     last: Result = end.value
                     return last
+
+
+# ---- parts of the work in several threads, which NumPy and reading let run
+
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+_THREADS = 2  # more wait for memory, and each holds a piece of it
+_AHEAD = 3  # items that are begun before the result of the first is taken
+
+
+def in_order(do: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
+    """Yield what ``do`` makes of each item, in their order; items are taken in the thread that asks.
+
+    What is done counts for the work that has begun in this thread, which is where listeners hear of it. Raises what
+    ``do`` raises; then, and when Ctrl-C comes, what still runs ends with its next word of how far it is.
+    """
+    from concurrent.futures import ThreadPoolExecutor, wait  # few files have large pieces that are computed with
+
+    work, counted, told = current(), Work(), 0
+    begun: deque[Future[Made]] = deque()
+    pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="ckptdoctor-pieces")
+
+    def tell() -> None:
+        nonlocal told
+        done = counted.done
+        work.advance(done - told)
+        told = done
+
+    def first() -> Made:
+        while not begun[0].done():
+            wait([begun[0]], _EVERY)
+            tell()
+        tell()
+        return begun.popleft().result()
+
+    try:
+        for item in items:
+            context = copy_context()
+            context.run(_work.set, counted)
+            begun.append(pool.submit(context.run, do, item))
+            if len(begun) > _AHEAD:
+                yield first()
+        while begun:
+            yield first()
+    finally:
+        if begun:  # not all of it is wanted any more
+            counted.stop()
+        pool.shutdown(cancel_futures=True)

@@ -15,7 +15,6 @@ from zlib import crc32
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, Storage, Tensor, progress
-from ckptdoctor.checkpoint.in_order import in_order
 from ckptdoctor.checkpoint.source import Overlay
 from ckptdoctor.edits.applied.wanted import Stored, Wanted, new_storages
 from ckptdoctor.edits.elements import Converted, Elements, NewStorage, Reshaped, is_computed, views
@@ -101,7 +100,7 @@ def _require_bytes(
         return key, _require_stored(each, swapped, places[pairs[key]], copied, names.get(key, "a storage"))
 
     large = [pair for pair in rest if pair[1].nbytes >= _LARGE and _is_cast(pair[1])]
-    found.update(in_order(required, large))
+    found.update(progress.in_order(required, large))
     found.update(map(required, [pair for pair in rest if pair[0] not in found]))
     return found
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Source, StateDict, Storage, Tensor, progress, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME, cast_loses_values
-from ckptdoctor.checkpoint.in_order import in_order
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.edits import Cast, Edit, Fix, Safety
 from ckptdoctor.edits.applied.compacting import Piece, kept_pieces
@@ -133,7 +132,7 @@ def _losses(narrowed: Mapping[str, tuple[Converted, dict[str, Place]]]) -> Itera
     def measured(some: list[str]) -> tuple[list[str], Loss]:
         return some, _loss([narrowed[name] for name in some])
 
-    for some, loss in in_order(measured, _groups(narrowed)):
+    for some, loss in progress.in_order(measured, _groups(narrowed)):
         if loss.infinite and len(some) > 1:  # whose they are is what people ask
             yield from ((name, _loss([narrowed[name]])) for name in some)
         else:

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from ckptdoctor.checkpoint import progress
-from ckptdoctor.checkpoint.in_order import in_order
+from ckptdoctor.checkpoint.progress import in_order
 from ckptdoctor.errors import StoppedError
 
 
@@ -92,3 +92,27 @@ def test_who_wants_no_more_of_it_ends_nothing_else():
         next(results)
         results.close()
         progress.advance(1)
+
+
+def test_listeners_hear_of_it_in_the_thread_that_asks():
+    """A progress bar in a notebook, say, is not touched by others."""
+    where = set()
+    with progress.heard(lambda _: where.add(threading.current_thread())), progress.phase("testing", 100):
+        list(in_order(lambda each: progress.advance(10), range(10)))
+    assert where == {threading.current_thread()}
+
+
+def test_a_listener_that_wants_no_more_ends_it_while_it_waits():
+    """As closing the browser does, in the middle of one large tensor."""
+
+    def hear(told):
+        if told.done > 3:
+            raise StoppedError
+
+    def do(each):
+        while True:
+            progress.advance(1)
+            time.sleep(0.001)
+
+    with progress.heard(hear), pytest.raises(StoppedError), progress.phase("testing", 0):
+        list(in_order(do, range(2)))

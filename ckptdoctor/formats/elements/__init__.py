@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from math import prod
 
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.checkpoint.in_order import in_order
+from ckptdoctor.checkpoint.progress import in_order
 from ckptdoctor.edits.elements import (
     Calculated,
     Converted,

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 
 from ckptdoctor.checkpoint import FileSource, NoteKind, Source, Storage
-from ckptdoctor.checkpoint.in_order import in_order
+from ckptdoctor.checkpoint.progress import in_order
 from ckptdoctor.edits import Cast, Compute, Dequantize, FuseNorm
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.errors import RefusedError, UnprovenError

@@ -43,23 +43,21 @@ def in_full(value: object) -> str:
 
     Unlike with ``==``, NaN is itself, and True is not 1. Fields that are not part of what an object says are left out.
     """
-    kind = type(value)
-    if kind in _PLAIN:
+    if type(value) in _PLAIN:
         return repr(value)
-    if kind is tuple or kind is list:
-        inner = ", ".join([repr(item) if type(item) in _PLAIN else in_full(item) for item in value])  # type: ignore[attr-defined]
-        return f"({inner},)" if kind is tuple else f"[{inner}]"
-    if kind is dict:
-        return f"{{{', '.join([f'{in_full(key)}: {in_full(item)}' for key, item in value.items()])}}}"  # type: ignore[attr-defined]
-    names = _fields_of(kind)
+    if type(value) is tuple or type(value) is list:
+        inner = ", ".join([repr(item) if type(item) in _PLAIN else in_full(item) for item in value])
+        return f"({inner},)" if type(value) is tuple else f"[{inner}]"
+    if type(value) is dict:
+        return f"{{{', '.join([f'{in_full(key)}: {in_full(item)}' for key, item in value.items()])}}}"
+    names = _fields_of(type(value))
     if names is None:
         return repr(value)
-    return f"{kind.__qualname__}({', '.join([f'{name}={in_full(getattr(value, name))}' for name in names])})"
+    told = [f"{name}={in_full(getattr(value, name))}" for name in names]
+    return f"{type(value).__qualname__}({', '.join(told)})"
 
 
 _PLAIN = frozenset({str, int, float, bool, bytes, type(None)})  # most of what there is, which has no parts
-
-
 _fields: dict[type, tuple[str, ...] | None] = {}
 
 

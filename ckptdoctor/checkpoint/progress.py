@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from contextvars import ContextVar, copy_context
+from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -287,7 +288,13 @@ def in_order(do: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made
     What is done counts for the work that has begun in this thread, which is where listeners hear of it. Raises what
     ``do`` raises; then, and when Ctrl-C comes, what still runs ends with its next word of how far it is.
     """
-    from concurrent.futures import ThreadPoolExecutor, wait  # few files have large pieces that are computed with
+    left = iter(items)
+    for item in left:  # few files have large pieces that are computed with: without any, no thread is begun
+        yield from _in_threads(do, chain([item], left))
+
+
+def _in_threads(do: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
+    from concurrent.futures import ThreadPoolExecutor, wait
 
     work, counted, told = current(), Work(), 0
     begun: deque[Future[Made]] = deque()

@@ -116,3 +116,9 @@ def test_a_listener_that_wants_no_more_ends_it_while_it_waits():
 
     with progress.heard(hear), pytest.raises(StoppedError), progress.phase("testing", 0):
         list(in_order(do, range(2)))
+
+
+def test_where_there_is_nothing_to_do_no_thread_is_begun(monkeypatch):
+    """Nearly every repair has no piece that is large: it does not import what threads need."""
+    monkeypatch.setattr("concurrent.futures.ThreadPoolExecutor", lambda *_, **__: pytest.fail("threads were begun"))
+    assert list(in_order(lambda each: each, ())) == []

@@ -131,8 +131,7 @@ def _items(
     if not computable:
         plans = _in_original_order(plans, directory)
     items: list[Item] = []
-    checked: set[str] = set()
-    checked.update(_sound(source, directory, plans))
+    checked = set(_sound(source, directory, plans))
     block = [remade(source, directory, plan, checked) for plan in plans]
     taken = {ascii_lower(item.name) for item in block}
     behind = None if places else _behind_storages(directory)

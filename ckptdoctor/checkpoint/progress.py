@@ -278,6 +278,7 @@ def follow(steps: Generator[Said, None, Result], listener: Callable[[Said], None
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 
+WORTH_A_THREAD = 1 << 20  # bytes of an item from which two threads take less time than one
 _THREADS = 2  # more wait for memory, and each holds a piece of it
 _AHEAD = 3  # items that are begun before the result of the first is taken
 

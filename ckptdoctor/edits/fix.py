@@ -44,8 +44,9 @@ class Fix:
 class Step:
     """One repair of the plan.
 
-    ``label`` is how it was asked for: a rule's code ("N401") or an option ("--strip-module"); ``name`` is the rule's
-    name, "" for an option. ``fit`` is (keys that fit after it, keys that the target wants), where there is a target.
+    ``label`` is how it was asked for: a rule's code ("N401"), an option ("--strip-module"), or "values" where the bytes
+    themselves ask for it; ``name`` is the rule's name, "" for an option, "same-bytes" for what values ask for. ``fit``
+    is (keys that fit after it, keys that the target wants), where there is a target.
     """
 
     label: str

@@ -30,7 +30,6 @@ from ckptdoctor.writing.checksums import Bytes, Data, batches
 
 _WORKERS = 2
 _EVERY = 0.1  # seconds
-_LARGE = 1 << 20  # bytes of a storage that is worth a thread
 
 
 @noun
@@ -99,7 +98,7 @@ def _require_bytes(
         key, each = pair
         return key, _require_stored(each, swapped, places[pairs[key]], copied, names.get(key, "a storage"))
 
-    large = [pair for pair in rest if pair[1].nbytes >= _LARGE and _is_cast(pair[1])]
+    large = [pair for pair in rest if pair[1].nbytes >= progress.WORTH_A_THREAD and _is_cast(pair[1])]
     found.update(progress.in_order(required, large))
     found.update(map(required, [pair for pair in rest if pair[0] not in found]))
     return found

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from math import prod
 
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.checkpoint.progress import in_order
+from ckptdoctor.checkpoint.progress import WORTH_A_THREAD, in_order
 from ckptdoctor.edits.elements import (
     Calculated,
     Converted,
@@ -28,7 +28,6 @@ from ckptdoctor.formats.elements.sparse import scattered
 
 _READ = 4 << 20  # bytes that are cast from one reading
 _TASK = 2 << 20  # bytes that a thread casts in one go
-_LARGE = 1 << 20  # bytes from which two threads cast in less time than one
 
 # reads ``length`` bytes at ``offset`` of a storage by its name
 Read = Callable[[str, int, int], bytes]
@@ -72,7 +71,7 @@ def _cast(elements: Converted, read: Read, block: int) -> Iterator[bytes]:
 
     width = BY_NAME[elements.kind].bits // 8
     given = chunks(elements.parts[0], read, min(block, _READ))
-    if nbytes(elements) < _LARGE:
+    if nbytes(elements) < WORTH_A_THREAD:
         for piece in in_pieces(given, width):
             yield cast(piece, elements.kind, elements.dtype)
         return

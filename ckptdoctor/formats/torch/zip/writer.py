@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 
 from ckptdoctor.checkpoint import FileSource, NoteKind, Source, Storage
-from ckptdoctor.checkpoint.progress import in_order
+from ckptdoctor.checkpoint.progress import WORTH_A_THREAD, in_order
 from ckptdoctor.edits import Cast, Compute, Dequantize, FuseNorm
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.errors import RefusedError, UnprovenError
@@ -198,9 +198,6 @@ def _moved(
 # ---- makes long range copies out of short ones: what is written between two copies often stands in the original too
 
 
-# bytes of a record that is worth a thread
-_LARGE = 1 << 20
-
 # a longer literal between two copies is never the original's header or descriptor, and not worth comparing
 _LONGEST = 1 << 17
 
@@ -307,7 +304,7 @@ def _sound(source: Source, directory: Directory, plans: Sequence[StoragePlan]) -
     if not isinstance(source, FileSource):  # threads may read it at once
         return
     keys = dict.fromkeys([key for plan in plans if plan.generate is not None for key in plan.sources])
-    large = [record for key in keys if (record := _found(directory, key)).size >= _LARGE]
+    large = [record for key in keys if (record := _found(directory, key)).size >= WORTH_A_THREAD]
 
     def named(record: Record) -> str:
         _require_sound(source, record)

@@ -19,7 +19,7 @@ DARK_THEME = Theme(
     warning="#e0b050",
     error="#f58080",
     dark=True,
-    variables={"border-blurred": "#3a424e", "footer-key-foreground": "#5fb3d4", "block-cursor-text-style": "none"},
+    variables={"border-blurred": "#3a424e", "block-cursor-text-style": "none"},
 )
 LIGHT_THEME = Theme(
     name="ckptdoctor-light",
@@ -36,7 +36,6 @@ LIGHT_THEME = Theme(
     dark=False,
     variables={
         "border-blurred": "#c4c4bc",
-        "footer-key-foreground": "#0a6389",
         "block-cursor-text-style": "none",
         "foreground-muted": "#24292fb3",  # Textual's 60 % can be read on a dark background alone
     },

@@ -12,6 +12,7 @@ from rich.cells import cell_len
 from ckptdoctor.tui.app import BrowserApp
 from ckptdoctor.tui.screens.damaged import DamagedScreen
 from ckptdoctor.tui.widgets import values_preview
+from ckptdoctor.tui.widgets.bars import KeyBar
 from ckptdoctor.tui.widgets.detail import Detail
 from ckptdoctor.tui.widgets.findings import FindingsView
 from ckptdoctor.tui.widgets.list_view import ListView
@@ -165,9 +166,7 @@ def test_every_key_has_an_id_and_a_tooltip():
 
 def test_the_footer_has_eight_keys_at_most():
     """More would be clutter."""
-    from textual.widgets._footer import FooterKey
-
-    assert browse("resnet.pt", look=lambda app: len(app.screen.query(FooterKey))) <= 8
+    assert browse("resnet.pt", look=lambda app: len(app.screen.query_one(KeyBar).keys)) <= 8
 
 
 def test_no_color(monkeypatch):

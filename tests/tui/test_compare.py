@@ -15,6 +15,7 @@ from ckptdoctor.tui.models.comparison import COUNTED, ComparedEntries
 from ckptdoctor.tui.models.side_by_side import Show
 from ckptdoctor.tui.screens import compare
 from ckptdoctor.tui.screens.compare import CompareScreen
+from ckptdoctor.tui.widgets.bars import KeyBar
 from ckptdoctor.tui.widgets.compare_view import CompareView
 from ckptdoctor.tui.widgets.tensor.heatmap import DifferenceMap
 from tests.commands import run_here
@@ -272,8 +273,6 @@ def test_no_color(monkeypatch):
 
 def test_keys_have_ids_tooltips_and_the_footer_eight_at_most():
     """As on every screen."""
-    from textual.widgets._footer import FooterKey
-
     from ckptdoctor.tui.screens.difference import DifferenceScreen
     from ckptdoctor.tui.screens.fit import FitScreen
     from ckptdoctor.tui.widgets.fit_view import FitView, NamesView
@@ -285,7 +284,7 @@ def test_keys_have_ids_tooltips_and_the_footer_eight_at_most():
     stages = ((), ("c",), ("escape", "v", "o", "home", "enter"))
 
     def seen(app):
-        return type(app.screen), len(app.screen.query(FooterKey))
+        return type(app.screen), len(app.screen.query_one(KeyBar).keys)
 
     found = walk("a.pt", *stages, look=seen, other="b.pt")
     assert [screen for screen, _ in found] == [CompareScreen, FitScreen, DifferenceScreen]

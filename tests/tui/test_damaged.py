@@ -17,7 +17,7 @@ from ckptdoctor.tui.models.salvaged import output_for
 from ckptdoctor.tui.screens import damaged
 from ckptdoctor.tui.screens.browser import BrowserScreen
 from ckptdoctor.tui.screens.damaged import ConfirmSalvage, DamagedScreen, SalvageView
-from tests.tui import NARROW, NORMAL, browse, screen, text_of, walk
+from tests.tui import NARROW, NORMAL, browse, screen, settled, text_of, walk
 
 
 @pytest.fixture
@@ -161,6 +161,22 @@ def test_what_cannot_be_saved_has_no_key_for_it(tmp_path):
     text = browse(page)
     assert "Nothing can be saved" in text
     assert "salvage" not in text.splitlines()[-1]
+
+
+def test_why_nothing_can_be_saved_stays_at_another_size(tmp_path):
+    """Lines are broken elsewhere then."""
+    page = tmp_path / "page.pt"
+    page.write_text("<!DOCTYPE html><html><title>404</title></html>")
+
+    async def run():
+        app = BrowserApp(str(page))
+        async with app.run_test(size=(120, 40)) as pilot:
+            await settled(pilot)
+            await pilot.resize_terminal(90, 30)
+            await settled(pilot)
+            return text_of(app)
+
+    assert "Nothing can be saved" in asyncio.run(run())
 
 
 def test_damage_is_a_map_of_bytes():

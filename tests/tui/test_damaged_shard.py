@@ -6,12 +6,12 @@ import os
 from dataclasses import replace
 
 import pytest
-from textual.widgets._footer import FooterKey
 
 from ckptdoctor.findings import Location
 from ckptdoctor.rendering.fates import damaged_file
 from ckptdoctor.tui.screens.browser import BrowserScreen
 from ckptdoctor.tui.screens.damaged import DamagedScreen
+from ckptdoctor.tui.widgets.bars import KeyBar
 from ckptdoctor.tui.widgets.findings import FindingsView
 from tests.broken_shards import SECOND, folder, name
 from tests.tui import browse, text_of, walk
@@ -130,7 +130,7 @@ def test_of_a_whole_file_s_does_nothing():
 def test_the_footer_has_eight_keys_at_most(made):
     """More would be clutter: in the tree, among the findings, and of a shard."""
     made("bin", "cut")
-    assert max(walk("m", (), FINDINGS, ("s",), look=lambda app: len(app.screen.query(FooterKey)))) <= 8
+    assert max(walk("m", (), FINDINGS, ("s",), look=lambda app: len(app.screen.query_one(KeyBar).keys))) <= 8
 
 
 def test_loose_files(made, tmp_path):

@@ -4,32 +4,77 @@ from __future__ import annotations
 
 import asyncio
 
-from textual.widgets._footer import FooterKey
+from textual._compositor import Compositor
 
 from ckptdoctor.tui.app import BrowserApp
+from ckptdoctor.tui.widgets.bars import KeyBar
 from tests.tui import press, settled, text_of
 
 
-def test_keys_follow_the_focus_and_stay_the_same_widgets():
-    """Wherever the focus is, the footer says what works there, and as far as it can with the keys that it has."""
+def test_keys_follow_the_focus():
+    """Wherever the focus is, the bar says what works there."""
 
     async def run():
         app = BrowserApp("resnet.pt")
         async with app.run_test(size=(120, 40)) as pilot:
             await settled(pilot)
-            before = list(app.screen.query(FooterKey))
             for key in ("t", "t", "tab", "tab", "slash", "escape"):
                 await press(pilot, key)
                 shown = {}
                 for _, binding, _, _ in app.screen.active_bindings.values():
                     if binding.show:
                         shown.setdefault(binding.action, binding)
-                keys = list(app.screen.query(FooterKey))
+                keys = app.screen.query_one(KeyBar).keys
                 assert [each.description for each in keys] == [each.description for each in shown.values()], key
                 assert [each.key for each in keys] == [each.key for each in shown.values()], key
-                both = min(len(before), len(keys))
-                assert keys[:both] == before[:both]
-                before = keys
+
+    asyncio.run(run())
+
+
+def test_another_focus_moves_nothing_on_the_screen(monkeypatch):
+    """It draws the two panes and the keys again; to lay out all anew would take most of the time of a key."""
+    laid_out, drawn = [], []
+    reflow, full = Compositor.reflow, Compositor.render_full_update
+    monkeypatch.setattr(Compositor, "reflow", lambda *a, **b: laid_out.append(1) or reflow(*a, **b))
+    monkeypatch.setattr(Compositor, "render_full_update", lambda *a, **b: drawn.append(1) or full(*a, **b))
+
+    async def run():
+        app = BrowserApp("resnet.pt")
+        async with app.run_test(size=(120, 40)) as pilot:
+            await settled(pilot)
+            await press(pilot, "tab")
+            await press(pilot, "shift+tab")
+            assert laid_out and drawn
+            laid_out.clear()
+            drawn.clear()
+            before = text_of(app)
+            await press(pilot, "tab")
+            assert text_of(app) != before
+            await press(pilot, "shift+tab")
+            assert text_of(app) == before
+            assert not laid_out and not drawn
+
+    asyncio.run(run())
+
+
+def test_the_key_below_the_mouse_stands_out_and_says_more():
+    """As long as the mouse is there."""
+
+    async def run():
+        app = BrowserApp("resnet.pt")
+        async with app.run_test(size=(120, 40)) as pilot:
+            await settled(pilot)
+            bar = app.screen.query_one(KeyBar)
+            plain, first, second = bar.render(), *bar.keys[:2]
+            await pilot.hover(bar, offset=(1, 0))
+            assert bar.tooltip == first.tooltip and bar.render() != plain
+            await pilot.hover(bar, offset=(first.cells + 1, 0))
+            assert bar.tooltip == second.tooltip
+            await pilot.hover(bar, offset=(sum(each.cells for each in bar.keys) + 1, 0))
+            assert bar.tooltip is None and bar.render() == plain
+            await pilot.hover(bar, offset=(1, 0))
+            await pilot.hover("#title")
+            assert bar.tooltip is None and bar.render() == plain
 
     asyncio.run(run())
 
@@ -56,4 +101,4 @@ def test_keys_that_do_not_fit_are_left_out_whole():
 
 
 def _descriptions(app):
-    return [each.description for each in app.screen.query(FooterKey)]
+    return [each.description for each in app.screen.query_one(KeyBar).keys]

@@ -9,6 +9,7 @@ from textual import events
 
 from ckptdoctor.tui.app import BrowserApp
 from ckptdoctor.tui.screens.browser import BrowserScreen
+from ckptdoctor.tui.widgets.bars import KeyBar
 from ckptdoctor.tui.widgets.findings import FindingsView
 from ckptdoctor.tui.widgets.tree_view import TreeView
 from tests.tui import NORMAL, press, settled
@@ -82,11 +83,12 @@ def test_a_click_outside_a_line_does_nothing():
 @pytest.mark.parametrize("key", ["filter", "help", "list"])
 def test_the_footer_can_be_clicked(key):
     """Each of its keys."""
-    from textual.widgets._footer import FooterKey
 
     async def click(pilot):
-        (found,) = [each for each in pilot.app.screen.query(FooterKey) if each.description == key]
-        await pilot.click(found)
+        bar = pilot.app.screen.query_one(KeyBar)
+        names = [each.description for each in bar.keys]
+        before = bar.keys[: names.index(key)]
+        await pilot.click(bar, offset=(sum(each.cells for each in before) + 1, 0))
 
     def changed(app):
         screen = app.screen

@@ -10,7 +10,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.content import Content
 from textual.events import Resize
-from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Static
 from textual.worker import Worker
@@ -46,6 +45,7 @@ from ckptdoctor.tui.screens.browser import BrowserScreen
 from ckptdoctor.tui.screens.difference import DifferenceScreen
 from ckptdoctor.tui.screens.fit import FitScreen
 from ckptdoctor.tui.screens.help import HelpScreen
+from ckptdoctor.tui.screens.panes import PanedScreen
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
 from ckptdoctor.tui.widgets.compare_view import CompareDetail, CompareView
 from ckptdoctor.tui.widgets.depth_strip import DepthStrip
@@ -64,7 +64,7 @@ def reads_at_once(*paths: str) -> bool:
     return not any(map(addresses.is_address, paths))
 
 
-class CompareScreen(Screen[None], StillReading):
+class CompareScreen(PanedScreen[None], StillReading):
     """A difference that fills in: headers first, then values."""
 
     HORIZONTAL_BREAKPOINTS = WIDTHS

@@ -34,6 +34,7 @@ from ckptdoctor.tui.models import command_line
 from ckptdoctor.tui.models.salvaged import in_figures, output_for
 from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.help import HelpScreen
+from ckptdoctor.tui.screens.panes import PanedScreen
 from ckptdoctor.tui.screens.questions import Question
 from ckptdoctor.tui.screens.writing import WritingScreen
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
@@ -91,7 +92,7 @@ class SalvageView(LineView):
         )
 
 
-class DamagedScreen(Screen[None], Background):
+class DamagedScreen(PanedScreen[None], Background):
     """The report of ``check`` where there is nothing to browse, and what ``salvage`` would save."""
 
     HORIZONTAL_BREAKPOINTS = WIDTHS
@@ -111,7 +112,7 @@ class DamagedScreen(Screen[None], Background):
         self.path = path
         self.opened = opened
         self.salvaged: Salvage | None = None
-        self.refused = False  # nothing of it can be saved
+        self.refusal = ""  # why nothing of it can be saved
 
     def compose(self) -> ComposeResult:
         """Yield the report, the bytes that the file begins with, and below them what is intact."""
@@ -152,12 +153,12 @@ class DamagedScreen(Screen[None], Background):
         self.query_one("#bytes", Static).update(text)
         self.query_one("#bytes").display = bool(drawn)
 
-    def _write(self, refusal: str = "") -> None:
+    def _write(self) -> None:
         width = max(24, min(self.size.width - 8, 120))
         report = self.report
         pieces = [Text.from_ansi(full.file_report(report, Paint(not self.app.no_color), width))]
-        if refusal:
-            pieces.append(Text(f"Nothing can be saved: {escape(refusal)}"))
+        if self.refusal:
+            pieces.append(Text(f"Nothing can be saved: {escape(self.refusal)}"))
         if report.container is not None and (outside := _outside(report)):
             pieces.append(outside)
         self.query_one("#why", Static).update(Text("\n\n").join(pieces))
@@ -183,7 +184,7 @@ class DamagedScreen(Screen[None], Background):
 
     def _may_be_saved(self) -> bool:
         path = self.path
-        if self.refused or addresses.is_address(path):
+        if self.refusal or addresses.is_address(path):
             return False
         return os.path.isfile(path) and os.path.getsize(path) > 0
 
@@ -213,8 +214,8 @@ class DamagedScreen(Screen[None], Background):
         view = self.query_one(SalvageView)
         if isinstance(prospect, str):
             view.display = False
-            self.refused = True
-            self._write(prospect)
+            self.refusal = prospect
+            self._write()
             self.refresh_bindings()
             return
         self.salvaged, listed = prospect

@@ -9,7 +9,6 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Static
 
 from ckptdoctor.checkpoint import Tensor
@@ -24,6 +23,7 @@ from ckptdoctor.tui.models.side_by_side import EntryLine
 from ckptdoctor.tui.models.slices import Slice, first, kernel_size
 from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.help import HelpScreen
+from ckptdoctor.tui.screens.panes import PanedScreen
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
 from ckptdoctor.tui.widgets.line_view import hanging
 from ckptdoctor.tui.widgets.tensor.heatmap import DifferenceMap
@@ -31,7 +31,7 @@ from ckptdoctor.tui.widgets.tensor.heatmap import DifferenceMap
 _PAUSE = 0.08  # seconds on a slice before it is read
 
 
-class DifferenceScreen(Screen[None], Background):
+class DifferenceScreen(PanedScreen[None], Background):
     """Opened over the comparison; escape goes back."""
 
     HORIZONTAL_BREAKPOINTS = WIDTHS

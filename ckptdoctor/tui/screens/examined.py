@@ -28,6 +28,7 @@ from ckptdoctor.tui.models import history
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.pace import Pace, rough_duration
 from ckptdoctor.tui.screens import STACKED, WIDTHS
+from ckptdoctor.tui.screens.panes import PanedScreen
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar, counted
 from ckptdoctor.tui.widgets.detail import Detail
 from ckptdoctor.tui.widgets.filter_bar import FilterBar
@@ -43,7 +44,7 @@ _OPENED_LATER = tuple([f"ckptdoctor.tui.screens.{name}" for name in ("tensor", "
 _NEVER_READ = ("--model, --like", "there are none")
 
 
-class ExaminedScreen(Screen[None], StillReading):
+class ExaminedScreen(PanedScreen[None], StillReading):
     """One file, from the first byte read to the last finding."""
 
     HORIZONTAL_BREAKPOINTS = WIDTHS

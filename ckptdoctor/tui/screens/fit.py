@@ -27,13 +27,14 @@ from ckptdoctor.tui.models import command_line
 from ckptdoctor.tui.models.fitted import FitNames, FitRow, headline, names_of
 from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.help import HelpScreen
+from ckptdoctor.tui.screens.panes import PanedScreen
 from ckptdoctor.tui.screens.repair import RepairScreen
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
 from ckptdoctor.tui.widgets.fit_view import FitView, NamesView
 from ckptdoctor.tui.workers import SharedTarget
 
 
-class FitScreen(Screen[None], StillReading):
+class FitScreen(PanedScreen[None], StillReading):
     """Opened over another screen; escape goes back."""
 
     HORIZONTAL_BREAKPOINTS = WIDTHS

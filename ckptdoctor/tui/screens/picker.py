@@ -26,6 +26,7 @@ from ckptdoctor.tui.models import command_line
 from ckptdoctor.tui.models.choices import Choice, Opinion, age, choices, matching, opened_before, opinion
 from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.help import HelpScreen
+from ckptdoctor.tui.screens.panes import PanedScreen
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
 from ckptdoctor.tui.widgets.line_view import PHONE, LineView, fit, fit_middle
 
@@ -93,7 +94,7 @@ class NameInput(Input):
     ]
 
 
-class PickerScreen(Screen[None], StillReading):
+class PickerScreen(PanedScreen[None], StillReading):
     """``opens`` gives the screen of what is chosen. ``title`` says what for.
 
     ``other_than`` is a file that is open already and is compared with the chosen one: escape leads back to it.

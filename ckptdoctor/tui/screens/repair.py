@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Horizontal
-from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Input, Static
 
@@ -29,6 +28,7 @@ from ckptdoctor.tui.models import command_line
 from ckptdoctor.tui.models.planned import PlanRow, changed_bytes, dropped, free, objection, rows, summary
 from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.help import HelpScreen
+from ckptdoctor.tui.screens.panes import PanedScreen
 from ckptdoctor.tui.screens.questions import ConfirmScreen
 from ckptdoctor.tui.screens.writing import WritingScreen
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
@@ -57,7 +57,7 @@ class _Sight:
     remark: str = ""
 
 
-class RepairScreen(Screen[str], Background):
+class RepairScreen(PanedScreen[str], Background):
     """Gives the path of the repaired file where it is to be opened."""
 
     HORIZONTAL_BREAKPOINTS = WIDTHS

@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Vertical
 from textual.events import Resize
-from textual.screen import ModalScreen, Screen
+from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
@@ -26,6 +26,7 @@ from ckptdoctor.tui.models.facts import title
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.slices import ElementIndex, Slice, first, kernel_size, parse_index
 from ckptdoctor.tui.screens.help import HelpScreen
+from ckptdoctor.tui.screens.panes import PanedScreen
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
 from ckptdoctor.tui.widgets.line_view import PHONE
 from ckptdoctor.tui.widgets.tensor.distribution import Distribution, ExtremesView
@@ -39,7 +40,7 @@ _HEIGHTS = [(0, "-low"), (30, "-tall")]
 _VIEWS = ("values", "heatmap", "histogram", "extremes")
 
 
-class TensorScreen(Screen[None], Background):
+class TensorScreen(PanedScreen[None], Background):
     """Escape goes back to where it was opened."""
 
     HORIZONTAL_BREAKPOINTS = _WIDTHS

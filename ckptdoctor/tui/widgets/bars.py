@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from rich.cells import cell_len
-from rich.style import Style
 from rich.text import Text
-from textual.app import ComposeResult
-from textual.events import Resize
+from textual.events import Leave, MouseDown, MouseMove, Resize
 from textual.screen import Screen
-from textual.widget import Widget
-from textual.widgets import Footer
-from textual.widgets._footer import FooterKey
 
 from ckptdoctor.findings import Finding, Severity
 from ckptdoctor.rendering.numbers import plural
 from ckptdoctor.tui.widgets.line_view import PHONE, fit, fit_middle
+from ckptdoctor.tui.widgets.looks import Looks
 
 _PLURALS = {
     Severity.ERROR: ("error", "errors"),
@@ -31,10 +26,8 @@ _PLURALS = {
 _PATH = 26  # cells of a path that is cut to make room for facts
 
 
-class TitleBar(Widget):
+class TitleBar(Looks):
     """Name of the program, file, format and size; on the right how many findings, or what is going on."""
-
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"title--{name}" for name in ("name", "error", "warning", "info", "dim")}
 
     def __init__(self, what: Sequence[str], id: str | None = None) -> None:
         super().__init__(id=id)
@@ -64,7 +57,7 @@ class TitleBar(Widget):
         right = self._right()
         name = " ckptdoctor  " if self.size.width >= PHONE else " "
         left = max(0, self.size.width - right.cell_len - len(name) - 1)
-        text = Text(no_wrap=True, end="").append(name, self._style("name"))
+        text = Text(no_wrap=True, end="").append(name, self.look("name"))
         return text.append(fit(self._what(left), left), self.rich_style).append_text(right).append(" ")
 
     def _what(self, room: int) -> str:
@@ -80,13 +73,13 @@ class TitleBar(Widget):
     def _right(self) -> Text:
         text = Text("")
         if self.state:
-            text.append(f"  {self.state}", self._style("dim"))
+            text.append(f"  {self.state}", self.look("dim"))
         for severity, number in self.counts.items():
-            text.append(f"  {plural(number, *_PLURALS[severity])}", self._style(severity.value))
+            text.append(
+                f"  {plural(number, *_PLURALS[severity])}",
+                self.look("soft" if severity is Severity.INFO else severity.value),
+            )
         return text
-
-    def _style(self, name: str) -> Style:
-        return self.get_component_rich_style(f"title--{name}")
 
 
 def counted(findings: Iterable[Finding]) -> dict[Severity, int]:
@@ -99,14 +92,14 @@ _KEPT = ("help", "app.quit")
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
-    """A key as the footer says it: the key that a click presses, what it is called, and what it does."""
+class ShownKey:
+    """A key as the bar says it: the key that a click presses, what it is called, and what it does."""
 
     key: str
     display: str
     description: str
     action: str
-    disabled: bool
+    enabled: bool
     tooltip: str
 
     @property
@@ -115,43 +108,40 @@ class _Shown:
         return cell_len(self.display) + cell_len(self.description) + 3
 
 
-class KeyBar(Footer):
-    """Textual's footer, which keeps its keys when others take their place.
+class KeyBar(Looks):
+    """The keys that work now, as many as there is room for; a click presses one.
 
-    Another focus means other keys. To remove them all and to mount new ones takes several times as long as to draw the
-    whole screen, and a key press that moves the focus would have to wait for it.
+    They are one line of text. Textual's footer has a widget for each key: another focus means other keys, for which the
+    whole screen was arranged again, twice, and a key press that moves the focus had to wait for that.
     """
 
+    ALLOW_SELECT = False
+
     def __init__(self) -> None:
-        super().__init__(show_command_palette=False)
+        super().__init__()
+        self.keys: tuple[ShownKey, ...] = ()
+        self._below: ShownKey | None = None  # the mouse
 
-    def compose(self) -> ComposeResult:
-        """Yield the keys that work now; none before that is known."""
-        if self._bindings_ready:
-            yield from [_made(shown) for shown in self._fitting()]
-
-    def bindings_changed(self, screen: Screen[object]) -> None:
-        """Show the keys that work now, once what the screen shows has changed."""
-        self._bindings_ready = True
-        if screen.app.app_focus and self.is_attached and screen is self.screen:
-            self.call_after_refresh(self._follow)
+    def on_mount(self) -> None:
+        """Hear when other keys work."""
+        self.screen.bindings_updated_signal.subscribe(self, self._changed)
 
     def on_resize(self, event: Resize) -> None:
         """Show as many keys as there is room for now."""
-        if self._bindings_ready:
-            self.call_after_refresh(self._follow)
+        self._follow()
 
-    async def _follow(self) -> None:
-        if not self.is_attached or not self.screen.is_active:
-            return
-        wanted, have = self._fitting(), list(self.query_children(FooterKey))
-        with self.app.batch_update():
-            for key, shown in zip(have, wanted, strict=False):
-                _become(key, shown)
-            await self.remove_children(have[len(wanted) :])
-            await self.mount_all([_made(shown) for shown in wanted[len(have) :]])
+    def _changed(self, screen: Screen[object]) -> None:
+        if screen.app.app_focus and self.is_attached and screen is self.screen:
+            self.call_after_refresh(self._follow)  # what the key has changed comes first
 
-    def _fitting(self) -> list[_Shown]:
+    def _follow(self) -> None:
+        if self.is_attached and self.screen.is_active:
+            keys = tuple(self._fitting())
+            if keys != self.keys:
+                self.keys = keys
+                self.refresh()
+
+    def _fitting(self) -> list[ShownKey]:
         """Return what there is room for: without the last ones, but with the one that lists all, and the way out."""
         found = list(self._wanted())
         room = self.app.size.width - sum(each.cells for each in found)
@@ -163,29 +153,55 @@ class KeyBar(Footer):
                 room += each.cells
         return found
 
-    def _wanted(self) -> Iterator[_Shown]:
+    def _wanted(self) -> Iterator[ShownKey]:
         """Yield the first binding of each action."""
         actions: set[str] = set()
         for _, binding, enabled, tooltip in self.screen.active_bindings.values():
             if binding.show and binding.action not in actions:
                 actions.add(binding.action)
                 display = self.app.get_key_display(binding)
-                yield _Shown(binding.key, display, binding.description, binding.action, not enabled, tooltip)
+                yield ShownKey(binding.key, display, binding.description, binding.action, enabled, tooltip)
 
+    def render(self) -> Text:
+        """Return the line."""
+        text = Text(no_wrap=True, end="")
+        for each in self.keys:
+            begin = len(text)
+            text.append(f" {each.display} ", self.look("name")).append(f"{each.description} ", self.look("plain"))
+            if not each.enabled:
+                text.stylize("dim", begin)
+            elif each == self._below:
+                text.stylize(self.look("cursor"), begin)
+        return text
 
-def _made(shown: _Shown) -> FooterKey:
-    key = FooterKey(shown.key, shown.display, shown.description, shown.action, shown.disabled, shown.tooltip)
-    key.set_reactive(FooterKey.compact, False)
-    return key
+    # mouse
 
+    def key_at(self, column: int) -> ShownKey | None:
+        """Return the key that is shown at a column."""
+        for each in self.keys:
+            column -= each.cells
+            if column < 0:
+                return each
+        return None
 
-def _become(key: FooterKey, shown: _Shown) -> None:
-    """Let a key stand for another one."""
-    same = (key.key_display, key.description) == (shown.display, shown.description)
-    key.key, key.key_display, key.description, key.action = shown.key, shown.display, shown.description, shown.action
-    key._disabled = shown.disabled
-    key.set_class(shown.disabled, "-disabled")
-    if key.tooltip != (shown.tooltip or None):
-        key.tooltip = shown.tooltip or None
-    if not same:
-        key.refresh(layout=True)
+    def on_mouse_move(self, event: MouseMove) -> None:
+        """Highlight the key below the mouse, and say more of it."""
+        self._hover(self.key_at(event.x))
+
+    def on_leave(self, event: Leave) -> None:
+        """Highlight no key."""
+        self._hover(None)
+
+    def _hover(self, below: ShownKey | None) -> None:
+        if below != self._below:
+            self._below = below
+            self.tooltip = below.tooltip if below is not None else None
+            self.refresh()
+
+    def on_mouse_down(self, event: MouseDown) -> None:
+        """Press the key."""
+        pressed = self.key_at(event.x)
+        if pressed is not None and pressed.enabled:
+            self.app.simulate_key(pressed.key)
+        elif pressed is not None:
+            self.app.bell()

@@ -27,6 +27,7 @@ from ckptdoctor.tui.models.comparison import OTHER_FORM, ComparedEntries, Flag
 from ckptdoctor.tui.models.comparison_facts import differ, facts, same, title
 from ckptdoctor.tui.models.side_by_side import ComparisonLine, EntryLine, FoldLine, HeadLine, OtherLine
 from ckptdoctor.tui.widgets.line_view import LineView, fit, fit_apart, fit_middle, fit_renaming, hanging
+from ckptdoctor.tui.widgets.looks import Looks
 
 _SIGN = 3
 _NUMBER = 9  # cells of a magnitude
@@ -36,7 +37,7 @@ _SHAPES = 40  # cells of a side from which on every tensor has shape and dtype
 _NAME = 400  # characters of a name that are considered
 
 _FLOOR, _CEILING = -6.0, 0.0  # decades that the bar spans
-_STEPS = ((1e-4, "far-1"), (1e-2, "far-2"), (1e-1, "far-3"), (inf, "far-4"))
+_STEPS = ((1e-4, "dim"), (1e-2, "plain"), (1e-1, "warning"), (inf, "error"))
 
 Pieces = Iterator[tuple[str, str]]
 
@@ -50,7 +51,6 @@ class CompareView(LineView):
         key("right,l", "unfold", "unfold", "Open the line, or go to the next one", display="→"),
         key("left,h", "fold", "fold", "Close the line, or go to the one above it", display="←"),
     ]
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"line--{name}" for name in ("far-1", "far-2", "far-3", "far-4")}
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -349,10 +349,8 @@ def _beside(comparison: ComparedEntries, line: OtherLine, width: int) -> Pieces:
     yield fit(sides[1], width - 2 - _SIGN - 2 * room), "dim" if isinstance(other.b, Absent) else "plain"
 
 
-class CompareDetail(VerticalScroll):
+class CompareDetail(VerticalScroll, Looks):
     """A pane that scrolls when there is more than fits."""
-
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"detail--label"}
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -371,7 +369,7 @@ class CompareDetail(VerticalScroll):
         """Say all of a line."""
         self._shown = comparison, line
         text = Text()
-        label = self.get_component_rich_style("detail--label")
+        label = self.look("dim")
         for name, said in facts(comparison, line):
             lead = f"{name:<8} "
             text.append(lead, label).append(hanging(said, self.scrollable_content_region.width - 2, len(lead)) + "\n")

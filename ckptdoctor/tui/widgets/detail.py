@@ -20,7 +20,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from ckptdoctor.filters.words import RULES, WORDS
-from ckptdoctor.findings import Finding
+from ckptdoctor.findings import Finding, Severity
 from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.rendering.contents import place
 from ckptdoctor.rendering.escape import escape
@@ -34,9 +34,11 @@ from ckptdoctor.tui.models.facts import facts, title
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.tree import TreeBranch, TreeItem, TreeValue
 from ckptdoctor.tui.widgets.line_view import broken, fit, fit_middle, hanging, of_severity
+from ckptdoctor.tui.widgets.looks import Looks
 from ckptdoctor.tui.widgets.values_preview import PreviewMap, ValuesPreview
 from ckptdoctor.wording import and_more, beyond, percent
 
+_HEADINGS = {Severity.ERROR: "error", Severity.WARNING: "alarm", Severity.INFO: "level"}  # looks of severities
 _KEYS = 200  # keys of a finding that are listed
 _PARTS = 8  # parts of a level that are drawn
 _PART = 22  # cells of their names, or a third of the pane where that is more
@@ -54,7 +56,7 @@ _MESSAGE = 400  # characters of the message of such a finding
 _FEW = 2  # lines of them where there is little room
 
 
-class Detail(VerticalScroll):
+class Detail(VerticalScroll, Looks):
     """A pane that scrolls when there is more than fits. Layers that are drawn by depth can be chosen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -62,9 +64,6 @@ class Detail(VerticalScroll):
         key("right,l", "step(1)", "layer after", "Choose the next layer in the depth strip", display="→"),
         key("enter", "go_there", "go there", "Go to the chosen layer", show=True),
     ]
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        f"detail--{name}" for name in ("label", "error", "warning", "info", "code")
-    }
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -90,7 +89,7 @@ class Detail(VerticalScroll):
         text = Text(f"{RULES}\n\n")
         room = max([cell_len(word) for word, _ in WORDS]) + 2
         for word, kept in WORDS:
-            text.append(f"{word:<{room}}", self._style("code")).append(hanging(kept, self._width(), room) + "\n")
+            text.append(f"{word:<{room}}", self.look("accent")).append(hanging(kept, self._width(), room) + "\n")
         self._say(text)
 
     def show_item(self, opened: OpenedCheckpoint, item: TreeItem) -> None:
@@ -100,7 +99,7 @@ class Detail(VerticalScroll):
         self._shown, self._blocks = (opened, item), []
         self.border_title = Content(title(opened, item))
         text = Text()
-        label = self._style("label")
+        label = self.look("dim")
         listed = list(facts(opened, item))
         has_values = isinstance(item, int) or (isinstance(item, TreeBranch) and bool(item.rows))
         low = has_values and self.scrollable_content_region.height < _LOW
@@ -150,13 +149,13 @@ class Detail(VerticalScroll):
             badge, _ = of_severity(finding.severity)
             name = f"{badge.strip()} {finding.code} {finding.name}"
             said = escape(abridged(finding.message, _MESSAGE))
-            text.append("" if at or low else "\n").append(name, self._style(finding.severity.value))
+            text.append("" if at or low else "\n").append(name, self.look(_HEADINGS[finding.severity]))
             if low:
                 said = fit(said, max(0, self.scrollable_content_region.width - cell_len(name) - 4)).rstrip()
             text.append(f"  {said}\n")
         if len(about) > most:
             more = beyond(len(about) - most, "finding", before="and ", after="\n")
-            text.append(more, self._style("label"))
+            text.append(more, self.look("dim"))
 
     def _known(self, opened: OpenedCheckpoint, item: TreeItem) -> None:
         """Say it again, now that the values are known."""
@@ -183,7 +182,7 @@ class Detail(VerticalScroll):
         fold = summaries.blocks_of(opened, branch)
         if fold is not None:
             self._by_depth(opened, fold, text, width, lead)
-        label, drawn = self._style("label"), self._style("code")
+        label, drawn = self.look("dim"), self.look("accent")
         used = len(text.wrap(_CONSOLE, width)) + 3
         listed = summaries.parts(opened, branch, max(_PARTS, pane.height - used))
         if len(listed) < 2:
@@ -206,7 +205,7 @@ class Detail(VerticalScroll):
         text.append("\n")
 
     def _by_depth(self, opened: OpenedCheckpoint, fold: TreeBranch, text: Text, width: int, lead: str) -> None:
-        label, drawn = self._style("label"), self._style("code")
+        label, drawn = self.look("dim"), self.look("accent")
         found = summaries.blocks(fold, opened.glimpse_of, lambda row: len(opened.table.tensors[row].shape) > 1)
         if not found:
             text.append(f"{lead}by depth  press e to read the values\n", label)
@@ -229,18 +228,18 @@ class Detail(VerticalScroll):
         if at is not None:
             here = found[at]
             said = f"norm {number(here.norm)}  std {number(here.std)}  NaN {here.nan}"
-            text.append(f"{'':<{_LABEL}} {here.name}", self._style("code")).append(f"  {said}\n")
+            text.append(f"{'':<{_LABEL}} {here.name}", self.look("accent")).append(f"  {said}\n")
         elif self.has_focus:
             text.append(f"{'':<{_LABEL}} ← → choose a layer, ⏎ goes there\n", label)
         for name, odd, look in (
             ("NaN", [each.name for each in found if each.nan], "error"),
             ("infinite", [each.name for each in found if each.infinite], "error"),
-            ("all zero", [each.name for each in found if each.zero], "warning"),
+            ("all zero", [each.name for each in found if each.zero], "alarm"),
         ):
             if odd:
                 text.append(f"{name:<{_LABEL}} ", label)
                 said = hanging(f"in {and_more(odd, _BLOCKS, spelt=str)}", width, _LABEL + 1)
-                text.append(said + "\n", self._style(look))
+                text.append(said + "\n", self.look(look))
 
     def _width(self) -> int:
         """The cells of a line of the text."""
@@ -280,21 +279,21 @@ class Detail(VerticalScroll):
         self._shown, self._blocks = None, []
         self.border_title = Content(f"{finding.code} {finding.name}")
         text = Text()
-        text.append(finding.severity.value, self._style(finding.severity.value)).append(
+        text.append(finding.severity.value, self.look(_HEADINGS[finding.severity])).append(
             f"  {escape(finding.message)}\n"
         )
         if finding.cause:
             text.append(f"\n{escape(finding.cause)}\n")
         if finding.torch_says:
-            text.append("\nLoading reports\n", self._style("label"))
+            text.append("\nLoading reports\n", self.look("dim"))
             text.append("".join([self._below(escape(line)) for line in finding.torch_says]))
         if finding.fix is not None:
-            text.append(f"\n{finding.fix.safety.value} repair  ", self._style("label"))
-            text.append(f"{escape(finding.fix.option)}\n", self._style("code"))
+            text.append(f"\n{finding.fix.safety.value} repair  ", self.look("dim"))
+            text.append(f"{escape(finding.fix.option)}\n", self.look("accent"))
             text.append(f"{escape(finding.fix.title)}\n")
         if finding.advice:
             text.append(f"\n{escape(finding.advice)}\n")
-        text.append("".join([f"  {escape(each)}\n" for each in finding.commands]), self._style("code"))
+        text.append("".join([f"  {escape(each)}\n" for each in finding.commands]), self.look("accent"))
         if more:
             text.append(f"\n{more}\n")
         self._keys(text, finding)
@@ -303,7 +302,7 @@ class Detail(VerticalScroll):
     def _keys(self, text: Text, finding: Finding) -> None:
         if not finding.keys:
             return
-        text.append(f"\n{plural(len(finding.keys), 'key')}\n", self._style("label"))
+        text.append(f"\n{plural(len(finding.keys), 'key')}\n", self.look("dim"))
         text.append("".join([self._below(abridged(place(path))) for path in finding.keys[:_KEYS]]))
         if len(finding.keys) > _KEYS:
             text.append(beyond(len(finding.keys) - _KEYS, "key", before="  … and ", after="\n"))
@@ -312,9 +311,6 @@ class Detail(VerticalScroll):
         """Return a line below a heading; what is too long goes on further in, behind a word or a part of a name."""
         lines = broken(said, self._width() - 4)
         return "  " + "\n    ".join(lines) + "\n"
-
-    def _style(self, name: str) -> Style:
-        return self.get_component_rich_style(f"detail--{name}")
 
     def _say(self, text: Text) -> None:
         self.query_one(ValuesPreview).forget()

@@ -24,6 +24,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rendering.wrapping import joined
 from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.keys import MOVING
+from ckptdoctor.tui.widgets.looks import Looks
 
 import_module("textual.scrollbar")  # Textual does with the first key that scrolls, which would wait for it
 
@@ -31,28 +32,13 @@ PHONE = 60  # cells of a line below which names come before everything else
 _KEPT = 4_000  # drawn lines that are remembered
 _ENDS = (" ", ",./", "_")  # what a line is broken behind, best first: a word, a part of a name, a part of such a part
 
-Pieces = Iterable[
-    tuple[str, str]
-]  # text, already escaped, and the name of its look: a component class without "line--"
+Pieces = Iterable[tuple[str, str]]  # text, already escaped, and the name of its look
 
 
-class LineView(ScrollView, Background, can_focus=True):
+class LineView(ScrollView, Looks, Background, can_focus=True):
     """A scrolling view of lines. Subclasses say how many there are, and draw one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*MOVING]
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "line--plain",
-        "line--level",
-        "line--dim",
-        "line--dim-cursor",
-        "line--accent",
-        "line--error",
-        "line--warning",
-        "line--info",
-        "line--success",
-        "line--cursor",
-        "line--cursor-blurred",
-    }
 
     cursor: reactive[int] = reactive(0, repaint=False)
 
@@ -97,16 +83,16 @@ class LineView(ScrollView, Background, can_focus=True):
             return Strip.join([Strip([letter], 1), strip.crop(1, width)])
         if number != self.cursor:
             return strip
-        look = "line--cursor" if self.has_focus else "line--cursor-blurred"
-        style = Style(bgcolor=self.get_component_rich_style(look).bgcolor)
+        style = self.look("cursor" if self.has_focus else "cursor-blurred")
         if self.app.no_color:
             style = Style(reverse=self.has_focus, underline=not self.has_focus)
         # what is dim on the background could not be read on the cursor's
-        dim, readable = self.look("dim"), self.look("dim-cursor")
+        dim, readable = self.look("dim"), self.look("soft")
         styles = [style if own is None else (readable if own == dim else own) + style for _, own, _ in strip]
         return Strip([Segment(text, each) for (text, _, _), each in zip(strip, styles, strict=True)], width)
 
     def _drawn(self, number: int, width: int) -> Strip:
+        self.keep_looks()
         strip = self._strips.get((number, width))
         if strip is None:
             if len(self._strips) > _KEPT:
@@ -118,13 +104,10 @@ class LineView(ScrollView, Background, can_focus=True):
 
     def _blank(self) -> Style:
         """Return the style of what has no text: asked for each line, it took a quarter of the time of a key."""
+        self.keep_looks()
         if self._empty is None:
             self._empty = self.rich_style
         return self._empty
-
-    def look(self, name: str) -> Style:
-        """Return the style of a piece of text."""
-        return self.get_component_rich_style(f"line--{name}")
 
     def redraw(self) -> None:
         """Draw everything again: what the lines show, or how many there are, has changed."""
@@ -135,11 +118,11 @@ class LineView(ScrollView, Background, can_focus=True):
             self.cursor = max(0, self.count() - 1)
         self.refresh()
 
-    def notify_style_update(self) -> None:
-        """Forget what was drawn: another theme, or another focus, has other colours."""
+    def forget_looks(self) -> None:
+        """Forget what was drawn in other colours."""
+        super().forget_looks()
         self._strips.clear()
         self._empty = None
-        super().notify_style_update()
 
     def validate_cursor(self, cursor: int) -> int:
         """Return the nearest line that exists."""

@@ -6,7 +6,6 @@ They are read once the cursor has rested on it; of a level those of its few tens
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
 
 from rich.text import Text
 from textual.app import RenderResult
@@ -22,6 +21,7 @@ from ckptdoctor.tui.models import summaries
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.slices import Slice, first
 from ckptdoctor.tui.models.tree import TreeBranch
+from ckptdoctor.tui.widgets.looks import Looks
 from ckptdoctor.tui.widgets.tensor.drawing import Scale, histogram, statistics
 from ckptdoctor.tui.widgets.tensor.heatmap import Heatmap
 
@@ -30,7 +30,6 @@ _COUNTED = 100  # parts of a large level, and of these parts
 _MEASURED, _READ = 4_000, 64 << 20  # tensors and bytes of a level whose values are read when somebody looks at it
 REST = _PAUSE = 0.08  # seconds that the cursor rests before anything is read, or counted
 _BARS = 4  # lines of the histogram
-_STYLES = ("label", "bar", "warning", "error")
 
 
 class PreviewMap(Heatmap):
@@ -61,10 +60,8 @@ class PreviewMap(Heatmap):
         self.show(seen)
 
 
-class ValuesPreview(Background):
+class ValuesPreview(Background, Looks):
     """Nothing, until the cursor has rested on a tensor for a moment."""
-
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"values--{name}" for name in _STYLES}
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -151,10 +148,9 @@ class ValuesPreview(Background):
         """Return the statistics and the histogram, or why there are no values."""
         pane = self.parent
         width = pane.scrollable_content_region.width - 2 if isinstance(pane, Widget) else 40
-        styles = {name: self.get_component_rich_style(f"values--{name}") for name in _STYLES}
         if isinstance(self._seen, Look):
-            text = Text("\n").append_text(statistics(self._seen, width, styles)).append("\n")
-            return text.append_text(histogram(self._seen, Scale.LINEAR, width, _BARS, styles))
+            text = Text("\n").append_text(statistics(self._seen, width, self.look)).append("\n")
+            return text.append_text(histogram(self._seen, Scale.LINEAR, width, _BARS, self.look))
         if isinstance(self._seen, Refused) and self._seen.reason:
-            return Text(f"\nNo values. {escape(self._seen.reason)}\n", styles["label"])
+            return Text(f"\nNo values. {escape(self._seen.reason)}\n", self.look("dim"))
         return Text()

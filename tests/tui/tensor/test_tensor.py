@@ -9,12 +9,12 @@ import threading
 
 import pytest
 import torch
-from textual.widgets._footer import FooterKey
 
 from ckptdoctor.errors import StoppedError
 from ckptdoctor.look.inspector import Inspector
 from ckptdoctor.tui.app import BrowserApp
 from ckptdoctor.tui.screens.tensor import IndexScreen, TensorScreen
+from ckptdoctor.tui.widgets.bars import KeyBar
 from ckptdoctor.tui.widgets.tensor.distribution import Distribution, ExtremesView
 from ckptdoctor.tui.widgets.tensor.grid import ValueGrid
 from ckptdoctor.tui.widgets.tensor.heatmap import Heatmap
@@ -171,7 +171,7 @@ def test_what_cannot_be_shown_says_why():
 
 def test_the_footer_has_eight_keys_at_most():
     """More would be clutter."""
-    assert browse("values.pt", *CONV, look=lambda app: len(app.screen.query(FooterKey))) <= 8
+    assert browse("values.pt", *CONV, look=lambda app: len(app.screen.query_one(KeyBar).keys)) <= 8
 
 
 def test_every_key_has_an_id_and_a_tooltip():

@@ -11,7 +11,6 @@ from rich.text import Text
 from textual.app import RenderResult
 from textual.binding import BindingType
 from textual.events import Resize
-from textual.widget import Widget
 
 from ckptdoctor.checkpoint.dtypes import DType
 from ckptdoctor.look.inspector import Extreme, Look, Refused, Spectrum
@@ -23,13 +22,12 @@ from ckptdoctor.tui.messages import ElementWanted
 from ckptdoctor.tui.models.slices import Slice
 from ckptdoctor.tui.models.values import text
 from ckptdoctor.tui.widgets.line_view import LineView, fit
+from ckptdoctor.tui.widgets.looks import Looks
 from ckptdoctor.tui.widgets.tensor.drawing import Scale, histogram, sampled, spectrum, statistics
 
 
-class Distribution(Widget, can_focus=True):
+class Distribution(Looks, can_focus=True):
     """The screen gives it what was seen, and says on which scale to draw it."""
-
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"values--{name}" for name in ("label", "bar", "warning", "error")}
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -72,23 +70,21 @@ class Distribution(Widget, can_focus=True):
 
     def render(self) -> RenderResult:
         """Return numbers, bars and axis, in all the room there is."""
-        names = ("label", "bar", "warning", "error")
-        styles = {name: self.get_component_rich_style(f"values--{name}") for name in names}
         width, height = self.content_size
         if self.draws_spectrum:
             if isinstance(self._spectrum, Spectrum):
-                return spectrum(self._spectrum, width, height, styles)
-            return Text(escape(self._spectrum.reason) if self._spectrum else "computing…", styles["label"])
+                return spectrum(self._spectrum, width, height, self.look)
+            return Text(escape(self._spectrum.reason) if self._spectrum else "computing…", self.look("dim"))
         if self._seen is None:
-            return Text("reading…", styles["label"])
+            return Text("reading…", self.look("dim"))
         if isinstance(self._seen, Refused):
-            return Text(escape(self._seen.reason), styles["label"])
-        text = statistics(self._seen, width, styles)
+            return Text(escape(self._seen.reason), self.look("dim"))
+        text = statistics(self._seen, width, self.look)
         left = height - text.plain.count("\n") - 2
         if left >= 4:
             text.append("\n")
             left -= 1
-        return text.append_text(histogram(self._seen, self.scale, width, left, styles))
+        return text.append_text(histogram(self._seen, self.scale, width, left, self.look))
 
 
 _FEWEST = 5  # values, rows and columns that are listed where there is no room for all

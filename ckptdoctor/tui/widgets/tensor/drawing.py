@@ -14,8 +14,7 @@ from ckptdoctor.look.inspector import Look, Spectrum
 from ckptdoctor.rendering.numbers import amount, count
 from ckptdoctor.rendering.value_numbers import number, share
 from ckptdoctor.tui.models.values import axis, bars, by_size, filling
-
-Styles = dict[str, Style]
+from ckptdoctor.tui.widgets.looks import LookOf
 
 
 class Scale(Enum):
@@ -37,12 +36,12 @@ def sampled(look: Look) -> str:
     return f"sampled 1 of {count(round(look.total / max(1, look.looked)))}" if look.sampled else ""
 
 
-def statistics(look: Look, width: int, styles: Styles) -> Text:
+def statistics(look: Look, width: int, look_of: LookOf) -> Text:
     """Return the numbers, each with its name, in as many lines as they need."""
-    return _in_lines(_figures(look), width, styles)
+    return _in_lines(_figures(look), width, look_of)
 
 
-def _in_lines(figures: Iterable[tuple[str, str, str]], width: int, styles: Styles) -> Text:
+def _in_lines(figures: Iterable[tuple[str, str, str]], width: int, look_of: LookOf) -> Text:
     text, taken = Text(), 0
     for name, said, style in figures:
         piece = f"{name} {said}".strip()
@@ -53,8 +52,8 @@ def _in_lines(figures: Iterable[tuple[str, str, str]], width: int, styles: Style
             text.append("  ")
             taken += 2
         if name:
-            text.append(f"{name} ", styles["label"])
-        text.append(said, styles.get(style, Style()))
+            text.append(f"{name} ", look_of("dim"))
+        text.append(said, look_of(style) if style else Style())
         taken += cell_len(piece)
     return text.append("\n")
 
@@ -63,7 +62,7 @@ def _figures(look: Look) -> Iterator[tuple[str, str, str]]:
     """Name, number and look of each figure."""
     values = look.values
     if not look.total:
-        yield "", "no elements", "label"
+        yield "", "no elements", "dim"
         return
     about = "≈" if look.sampled else ""
     if look.sampled:
@@ -90,14 +89,14 @@ def _figures(look: Look) -> Iterator[tuple[str, str, str]]:
         yield "repeated rows", count(values.duplicated_rows), ""
 
 
-def histogram(look: Look, scale: Scale, width: int, height: int, styles: Styles) -> Text:
+def histogram(look: Look, scale: Scale, width: int, height: int, look_of: LookOf) -> Text:
     """Return bars, with the range that they cover below them."""
     text = Text(no_wrap=True)
     if not look.values.finite or width < 8 or height < 1:
         return text
     if look.values.min == look.values.max:
         every = "Every value" if look.values.finite == look.values.count else "Every finite value"
-        return text.append(f"{every} is {number(look.values.min)}.\n", styles["label"])
+        return text.append(f"{every} is {number(look.values.min)}.\n", look_of("dim"))
     if scale is Scale.SIZES:
         counts, least = by_size(look.sizes, look.values.zeros)
         drawn = filling(counts, width)
@@ -107,11 +106,11 @@ def histogram(look: Look, scale: Scale, width: int, height: int, styles: Styles)
         ends = _ends(number(look.values.min), number(look.values.max), len(drawn))
     line = "─" * len(drawn) if scale is Scale.SIZES else axis(look.values.min, look.values.max, len(drawn))
     for each in bars(drawn, height, scale is not Scale.LINEAR):
-        text.append(each + "\n", styles["bar"])
-    return text.append(f"{line}\n{ends}\n", styles["label"])
+        text.append(each + "\n", look_of("accent"))
+    return text.append(f"{line}\n{ends}\n", look_of("dim"))
 
 
-def spectrum(seen: Spectrum, width: int, height: int, styles: Styles) -> Text:
+def spectrum(seen: Spectrum, width: int, height: int, look_of: LookOf) -> Text:
     """Return singular values as bars, the largest first, and how many of them matter."""
     values = seen.values
     figures = (
@@ -120,10 +119,10 @@ def spectrum(seen: Spectrum, width: int, height: int, styles: Styles) -> Text:
         ("rank", f"{count(seen.rank)} of {count(len(values))}", ""),
         ("effective rank", f"{seen.effective:.1f}", ""),
     )
-    text = _in_lines(figures, width, styles)
+    text = _in_lines(figures, width, look_of)
     text.no_wrap = True
     if not seen.effective:
-        return text.append("Every value is zero.\n", styles["label"])
+        return text.append("Every value is zero.\n", look_of("dim"))
     room = height - text.plain.count("\n") - 3
     cells = min(len(values), width)
     wide = max(1, width // len(values))
@@ -131,9 +130,9 @@ def spectrum(seen: Spectrum, width: int, height: int, styles: Styles) -> Text:
     means = [sum(values[a:b]) / (b - a) for a, b in pairwise(starts)]
     text.append("\n")
     for each in bars([mean for mean in means for _ in range(wide)], max(1, room), False):
-        text.append(each + "\n", styles["bar"])
+        text.append(each + "\n", look_of("accent"))
     drawn = wide * cells
-    return text.append(f"{'─' * drawn}\n{_ends('1', count(len(values)), drawn)}\n", styles["label"])
+    return text.append(f"{'─' * drawn}\n{_ends('1', count(len(values)), drawn)}\n", look_of("dim"))
 
 
 def _ends(left: str, right: str, width: int, middle: str = "") -> str:

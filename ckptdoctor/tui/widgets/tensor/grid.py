@@ -23,6 +23,7 @@ from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.slices import ElementIndex, Slice
 from ckptdoctor.tui.models.values import text
 from ckptdoctor.tui.widgets.line_view import fit
+from ckptdoctor.tui.widgets.looks import Looks
 
 _ACROSS = (1, 2, 4, 5, 8, 10, 16, 20, 25, 32, 40, 50, 64, 80, 100)  # numbers in a line, where lines wrap
 _WHEEL = 3
@@ -46,7 +47,7 @@ class _Texts:
         return line[column - self.columns.start] if column - self.columns.start < len(line) else None
 
 
-class ValueGrid(Background, can_focus=True):
+class ValueGrid(Background, Looks, can_focus=True):
     """A cursor moves over the numbers; the border says which one it is on."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -60,9 +61,6 @@ class ValueGrid(Background, can_focus=True):
         key("g,ctrl+home", "first", "first", "To the first row"),
         key("G,ctrl+end", "last", "last", "To the last row"),
     ]
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        f"grid--{name}" for name in ("label", "here", "plain", "zero", "nan", "inf", "cursor")
-    }
 
     def __init__(self, opened: OpenedCheckpoint, row: int, slice_: Slice, dtype: DType, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -192,7 +190,7 @@ class ValueGrid(Background, can_focus=True):
         """Return the numbers of the columns, or a row."""
         width = self.content_size.width
         if self._refused:
-            return Strip([Segment(self._refused if not y else "", self._style("label"))]).adjust_cell_length(width)
+            return Strip([Segment(self._refused if not y else "", self.look("dim"))]).adjust_cell_length(width)
         segments = self._heading() if y == 0 else self._row(self._top + y - 1)
         return Strip(segments).adjust_cell_length(width, self.rich_style)
 
@@ -201,27 +199,27 @@ class ValueGrid(Background, can_focus=True):
 
     def _heading(self) -> list[Segment]:
         if not self._slice.height:
-            return [Segment("no elements", self._style("label"))]
-        found = [Segment(" " * self._label, self._style("label"))]
+            return [Segment("no elements", self.look("dim"))]
+        found = [Segment(" " * self._label, self.look("dim"))]
         for column in self._columns():
-            name = "here" if column == self.column else "label"
+            name = "name" if column == self.column else "dim"
             sign = "+" if self._slice.rows is None else ""
-            found.append(Segment("  " + fit(sign + plain(column), self._cell, right=True), self._style(name)))
+            found.append(Segment("  " + fit(sign + plain(column), self._cell, right=True), self.look(name)))
         return found
 
     def _row(self, row: int) -> list[Segment]:
         if row >= self._slice.height:
             return []
-        name = "here" if row == self.row else "label"
+        name = "name" if row == self.row else "dim"
         first = row if self._slice.rows is not None else row * self._slice.across
-        found = [Segment(fit(plain(first), self._label - 1, right=True) + " ", self._style(name))]
+        found = [Segment(fit(plain(first), self._label - 1, right=True) + " ", self.look(name))]
         texts, gap = self._texts if self._is_current() else None, Segment("  ", self.rich_style)
         for column in self._columns():
             behind = self._slice.index(row, column) is None
-            said, look = (texts.at(row, column) if texts is not None else None) or ("" if behind else "·", "label")
-            style = self._style(look)
+            said, look = (texts.at(row, column) if texts is not None else None) or ("" if behind else "·", "dim")
+            style = self.look(look)
             if (row, column) == (self.row, self.column):  # what is dim could not be read on the cursor's background
-                style = self._cursor(self._style("plain") if look in ("zero", "label") else style)
+                style = self._cursor(self.look("plain") if look == "dim" else style)
             found.append(gap)
             found.append(Segment(fit(said, self._cell, right=True), style))
         return found
@@ -229,10 +227,7 @@ class ValueGrid(Background, can_focus=True):
     def _cursor(self, style: Style) -> Style:
         if self.app.no_color:
             return style + Style(reverse=self.has_focus, underline=not self.has_focus)
-        return style + Style(bgcolor=self._style("cursor").bgcolor, bold=self.has_focus)
-
-    def _style(self, name: str) -> Style:
-        return self.get_component_rich_style(f"grid--{name}")
+        return style + Style(bgcolor=self.look("cursor").bgcolor, bold=self.has_focus)
 
     # keys and mouse
 
@@ -318,8 +313,8 @@ def _in_lines(drawn: list[tuple[str, str]], slice_: Slice, height: int, width: i
 
 def _look(value: Number) -> str:
     if value != value:
-        return "nan"
+        return "error"
     if value == 0:
-        return "zero"
+        return "dim"
     size = abs(value)
-    return "inf" if size == float("inf") else "plain"
+    return "alarm" if size == float("inf") else "plain"

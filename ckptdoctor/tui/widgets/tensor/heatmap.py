@@ -41,13 +41,14 @@ from ckptdoctor.tui.models.values import (
     shade,
     zoomed,
 )
+from ckptdoctor.tui.widgets.looks import Looks
 
 _WAYS = ("mean", "absmax")
 _LEGEND = 11  # cells of the legend
 _READ = 1 << 22  # elements of one index of the first dimension up to which kernels are drawn
 
 
-class Heatmap(Background, can_focus=True):
+class Heatmap(Background, Looks, can_focus=True):
     """A picture of a slice: a small one is drawn large; of a large one cells are put together, as the border says.
 
     Of a convolution it shows the kernels side by side, a page of them at a time, or a slice as of any other tensor.
@@ -214,14 +215,15 @@ class Heatmap(Background, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """Return two rows of cells as one line, or the legend."""
+        self.keep_looks()
         if y not in self._strips:
             self._strips[y] = self._line(y)
         return self._strips[y]
 
-    def notify_style_update(self) -> None:
+    def forget_looks(self) -> None:
         """Forget what was drawn: another theme has other colours."""
+        super().forget_looks()
         self._strips.clear()
-        super().notify_style_update()
 
     def _line(self, y: int) -> Strip:
         width, height = self.content_size

@@ -14,7 +14,7 @@ from ckptdoctor.tui.app import BrowserApp
 from ckptdoctor.tui.themes import DARK_THEME, LIGHT_THEME
 from ckptdoctor.tui.widgets.looks import LOOKS, Looks
 from ckptdoctor.tui.widgets.tree_view import TreeView
-from tests.tui import settled
+from tests.tui import press, settled
 
 # as a style sheet says it
 SHEET = {
@@ -91,6 +91,46 @@ def test_another_theme_draws_everything_again_and_another_focus_only_the_cursor(
             assert not before & _colours(tree)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "keys", [(), ("n",), ("c",), ("slash", "q", "q", "q")], ids=["item", "finding", "fit", "filter"]
+)
+def test_texts_that_were_written_before_have_the_colours_of_another_theme(keys):
+    """What is said of an item, of a finding, and of filters."""
+
+    async def run():
+        app = BrowserApp("resnet.pt", theme=DARK_THEME.name)
+        async with app.run_test(size=(120, 40)) as pilot:
+            await settled(pilot)
+            await press(pilot, *keys)
+            dark = _shown(app)
+            app.theme = LIGHT_THEME.name
+            await settled(pilot)
+            assert len(dark) > 2 and not dark & _shown(app)
+
+    asyncio.run(run())
+
+
+def test_a_damaged_file_is_shown_in_the_colours_of_another_theme():
+    """Which bytes are there, and why it cannot be read."""
+
+    async def run():
+        app = BrowserApp("cut.pt", theme=DARK_THEME.name)
+        async with app.run_test(size=(120, 40)) as pilot:
+            await settled(pilot)
+            dark = _shown(app)
+            app.theme = LIGHT_THEME.name
+            await settled(pilot)
+            assert len(dark) > 2 and not dark & _shown(app)
+
+    asyncio.run(run())
+
+
+def _shown(app):
+    """The colours of all that is written on the screen."""
+    strips = app.screen._compositor.render_strips()
+    return {style.color for strip in strips for text, style, _ in strip if style and style.color and text.strip()}
 
 
 def _colours(widget: Widget):

@@ -131,13 +131,14 @@ class DamagedScreen(PanedScreen[None], Background):
         self.query_one("#salvage").border_title = "tensors that can be saved"
         self.query_one("#salvage").display = False
         self.query_one("#bytes").display = False
+        self.app.theme_changed_signal.subscribe(self, lambda _: self.on_resize())
         self._write()
         size = self.report.container.size if self.report.container is not None else 0
         if self._may_be_saved() and size <= _AT_ONCE:
             self._look()
 
     def on_resize(self) -> None:
-        """Make lines as long as there is room."""
+        """Make lines as long as there is room, in the colours of the theme."""
         self._write()
         self._draw_bytes()
 

@@ -356,8 +356,15 @@ class CompareDetail(VerticalScroll, Looks):
         super().__init__(id=id)
         self._shown: tuple[ComparedEntries, ComparisonLine] | None = None
 
+    def on_mount(self) -> None:
+        """Hear when colours are others: those of a text stay what they were when it was written."""
+        self.app.theme_changed_signal.subscribe(self, lambda _: self._say_again())
+
     def on_resize(self, event: Resize) -> None:
         """Lines are broken elsewhere."""
+        self._say_again()
+
+    def _say_again(self) -> None:
         if self._shown is not None:
             self.show(*self._shown)
 

@@ -5,7 +5,8 @@ What the headers say comes first, at once, without reading anything; values foll
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -75,6 +76,7 @@ class Detail(VerticalScroll, Looks):
         self._prepared: TreeBranch | None = None  # the large level whose parts are counted
         self._block: int | None = None  # the one of these that is chosen
         self._drawn_in = 0  # cells of the pane
+        self._again: Callable[[], None] = lambda: None  # says the same once more, in another width or other colours
 
     def compose(self) -> Iterator[Widget]:
         """Yield the text; more parts, such as histograms, are mounted below it."""
@@ -82,8 +84,13 @@ class Detail(VerticalScroll, Looks):
         yield ValuesPreview(id="values-preview")
         yield PreviewMap(None, 0, id="preview-map")
 
+    def on_mount(self) -> None:
+        """Hear when colours are others: those of a text stay what they were when it was written."""
+        self.app.theme_changed_signal.subscribe(self, lambda _: self._again())
+
     def explain_filters(self) -> None:
         """Say how filters are written, where nothing is left that could be shown."""
+        self._again = self.explain_filters
         self._shown, self._blocks = None, []
         self.border_title = Content("how to filter")
         text = Text(f"{RULES}\n\n")
@@ -94,6 +101,7 @@ class Detail(VerticalScroll, Looks):
 
     def show_item(self, opened: OpenedCheckpoint, item: TreeItem) -> None:
         """Say what the headers say of it, and which findings name it."""
+        self._again = partial(self.show_item, opened, item)
         if self._shown != (opened, item):
             self._block = None
         self._shown, self._blocks = (opened, item), []
@@ -247,9 +255,9 @@ class Detail(VerticalScroll, Looks):
 
     def on_resize(self, event: Resize) -> None:
         """What is as wide as the pane is drawn again."""
-        if self._shown is not None and event.size.width != self._drawn_in:
+        if event.size.width != self._drawn_in:
             self._drawn_in = event.size.width
-            self.show_item(*self._shown)
+            self._again()
 
     # keys
 
@@ -276,6 +284,7 @@ class Detail(VerticalScroll, Looks):
 
     def show_finding(self, finding: Finding, more: str = "") -> None:
         """Say all that a finding says, and ``more`` that can be done here."""
+        self._again = partial(self.show_finding, finding, more)
         self._shown, self._blocks = None, []
         self.border_title = Content(f"{finding.code} {finding.name}")
         text = Text()

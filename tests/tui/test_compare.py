@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections import Counter
@@ -11,6 +12,7 @@ import torch
 
 import ckptdoctor
 from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.tui.app import BrowserApp
 from ckptdoctor.tui.models.comparison import COUNTED, ComparedEntries
 from ckptdoctor.tui.models.side_by_side import Show
 from ckptdoctor.tui.screens import compare
@@ -19,7 +21,7 @@ from ckptdoctor.tui.widgets.bars import KeyBar
 from ckptdoctor.tui.widgets.compare_view import CompareView
 from ckptdoctor.tui.widgets.tensor.heatmap import DifferenceMap
 from tests.commands import run_here
-from tests.tui import NARROW, NORMAL, WIDE, browse, screen, screens, text_of, walk
+from tests.tui import NARROW, NORMAL, WIDE, browse, press, screen, screens, settled, text_of, walk
 from tests.tui.pairs import save_pair, waves
 
 AT_ONCE = compare.reads_at_once
@@ -269,6 +271,21 @@ def test_no_color(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     text = browse("a.pt", "v", other="b.pt")
     assert all(sign in text for sign in (" ≠ ", " ~ ", " + ", " − ", " → "))
+
+
+def test_nothing_to_show_stays_at_another_size():
+    """The pane has no line to go back to."""
+
+    async def run():
+        app = BrowserApp("a.pt", other="b.pt")
+        async with app.run_test(size=NORMAL) as pilot:
+            await settled(pilot)
+            await press(pilot, "slash", *"text:zzz", "enter")
+            await pilot.resize_terminal(110, 38)
+            await settled(pilot)
+            return text_of(app)
+
+    assert "nothing to show" in asyncio.run(run())
 
 
 def test_keys_have_ids_tooltips_and_the_footer_eight_at_most():

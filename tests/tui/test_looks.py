@@ -15,6 +15,7 @@ from ckptdoctor.tui.themes import DARK_THEME, LIGHT_THEME
 from ckptdoctor.tui.widgets.looks import LOOKS, Looks
 from ckptdoctor.tui.widgets.tree_view import TreeView
 from tests.tui import press, settled
+from tests.tui.pairs import save_pair
 
 # as a style sheet says it
 SHEET = {
@@ -94,31 +95,25 @@ def test_another_theme_draws_everything_again_and_another_focus_only_the_cursor(
 
 
 @pytest.mark.parametrize(
-    "keys", [(), ("n",), ("c",), ("slash", "q", "q", "q")], ids=["item", "finding", "fit", "filter"]
+    ("path", "other", "keys"),
+    [
+        ("resnet.pt", None, ()),
+        ("resnet.pt", None, ("n",)),
+        ("resnet.pt", None, ("slash", "q", "q", "q")),
+        ("a.pt", "b.pt", ("v", "o", "home")),
+        ("cut.pt", None, ()),
+    ],
+    ids=["item", "finding", "how to filter", "comparison", "damaged"],
 )
-def test_texts_that_were_written_before_have_the_colours_of_another_theme(keys):
-    """What is said of an item, of a finding, and of filters."""
+def test_texts_that_were_written_before_have_the_colours_of_another_theme(library, path, other, keys):
+    """Nothing stays light on light until the cursor moves."""
+    save_pair(library)
 
     async def run():
-        app = BrowserApp("resnet.pt", theme=DARK_THEME.name)
+        app = BrowserApp(path, theme=DARK_THEME.name, other=other)
         async with app.run_test(size=(120, 40)) as pilot:
             await settled(pilot)
             await press(pilot, *keys)
-            dark = _shown(app)
-            app.theme = LIGHT_THEME.name
-            await settled(pilot)
-            assert len(dark) > 2 and not dark & _shown(app)
-
-    asyncio.run(run())
-
-
-def test_a_damaged_file_is_shown_in_the_colours_of_another_theme():
-    """Which bytes are there, and why it cannot be read."""
-
-    async def run():
-        app = BrowserApp("cut.pt", theme=DARK_THEME.name)
-        async with app.run_test(size=(120, 40)) as pilot:
-            await settled(pilot)
             dark = _shown(app)
             app.theme = LIGHT_THEME.name
             await settled(pilot)

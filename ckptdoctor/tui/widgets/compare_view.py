@@ -374,16 +374,17 @@ class CompareDetail(VerticalScroll, Looks):
 
     def show(self, comparison: ComparedEntries, line: ComparisonLine) -> None:
         """Say all of a line."""
-        self._shown = comparison, line
         text = Text()
         label = self.look("dim")
         for name, said in facts(comparison, line):
             lead = f"{name:<8} "
             text.append(lead, label).append(hanging(said, self.scrollable_content_region.width - 2, len(lead)) + "\n")
         self.say(title(comparison, line), text)
+        self._shown = comparison, line
 
     def say(self, title: str, text: Text | str) -> None:
-        """Say something, which is escaped already."""
+        """Say something, which is escaped already, in the place of a line."""
+        self._shown = None
         self.border_title = Content(title)
         self.query_one("#compare-facts", Static).update(text)
         self.scroll_home(animate=False)

@@ -120,6 +120,17 @@ class BrowserApp(KeyQueue[int], inherit_bindings=False):
         if self.no_color:  # what NO_COLOR asks for: the terminal's own two colours, not shades of grey
             self._filters = [NoColor() if isinstance(each, Monochrome) else each for each in self._filters]
 
+    def refresh_css(self, animate: bool = True) -> None:
+        """Style everything again, in the colours of another theme.
+
+        The theme that a browser begins with has nothing to style yet: Textual would read all style sheets here, and
+        again for the first screen.
+        """
+        if self.screen_stack:
+            super().refresh_css(animate)
+        else:
+            self.stylesheet.set_variables(self.get_css_variables())
+
     def _fatal_error(self) -> None:
         """Print a bug as one line, as the command line does: Textual would print the local variables of every frame."""
         error = self._exception

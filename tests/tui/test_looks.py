@@ -7,6 +7,8 @@ from typing import ClassVar
 
 import pytest
 from textual.app import App
+from textual.color import Color
+from textual.css.stylesheet import Stylesheet
 from textual.theme import BUILTIN_THEMES
 from textual.widget import Widget
 
@@ -50,6 +52,27 @@ class SampleApp(App[None]):
 
     def compose(self):
         yield Sample()
+
+
+def test_a_browser_begins_in_its_theme_without_reading_style_sheets_again(library, monkeypatch):
+    """They are read again for another theme."""
+    reparse, times = Stylesheet.reparse, []
+
+    def counted(self):
+        times.append(self)
+        reparse(self)
+
+    async def run():
+        app = BrowserApp("resnet.pt", theme=LIGHT_THEME.name)
+        async with app.run_test() as pilot:
+            await settled(pilot)
+            assert (len(times), app.screen.styles.background) == (0, Color.parse(LIGHT_THEME.background))
+            app.theme = DARK_THEME.name
+            await settled(pilot)
+            assert (len(times), app.screen.styles.background) == (1, Color.parse(DARK_THEME.background))
+
+    monkeypatch.setattr(Stylesheet, "reparse", counted)
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("theme", [DARK_THEME, LIGHT_THEME, *BUILTIN_THEMES.values()], ids=lambda theme: theme.name)

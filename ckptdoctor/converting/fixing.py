@@ -26,11 +26,11 @@ def fix(request: FixRequest, *, dry: bool = False) -> RepairReport:
         planned = plan(request)
     except UnfitError as error:
         if request.write_map is not None and error.draft is not None:
-            map_file.require_room(request.write_map, force=request.force)
-            map_file.write(request.write_map, error.draft)
+            map_file.require_room(request.write_map, None, force=request.force)
+            map_file.write(request.write_map, error.draft, force=request.force)
         raise
     if request.write_map is not None:
-        map_file.require_room(request.write_map)
+        map_file.require_room(request.write_map, planned.output, force=request.force)
     if dry:
         report = preview(planned)
     elif request.in_place:
@@ -44,7 +44,7 @@ def fix(request: FixRequest, *, dry: bool = False) -> RepairReport:
 
         report = carry_out(planned).report
     if request.write_map is not None:
-        map_file.write(request.write_map, name_map.of_steps(planned.steps))
+        map_file.write(request.write_map, name_map.of_steps(planned.steps), force=request.force)
     return report
 
 

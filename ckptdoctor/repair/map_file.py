@@ -24,6 +24,7 @@ from ckptdoctor.repair.request import FixRequest, command_line
 from ckptdoctor.wording import first_few, plural
 
 FORMAT = "ckptdoctor map 1"
+_KIND = b'{"format": "ckptdoctor map'
 _TO, _TRANSPOSED, _UNCERTAIN, _OR = "to", "transposed", "uncertain", "or"
 _AXES, _VIEW, _SHAPE = "axes", "view", "shape"
 _RIVALS = 3  # other names of a key that a refusal lists
@@ -32,26 +33,25 @@ _LISTED = 6  # marked pairs that a refusal lists
 Value = Union[str, list[str], None, dict[str, object]]
 
 
-def require_room(path: str, force: bool = True) -> None:
-    """Raise WriteError where the map could not be written in the end; without ``force`` also over one that is there.
+def require_room(path: str, output: str | None, *, force: bool) -> None:
+    """Raise WriteError where the map could not be written in the end.
 
-    A draft that is there may hold what a person has confirmed.
+    A file that is there is replaced only with ``force``, and only by another map: a person may have confirmed what is
+    in it, and a slip of the hand must not cost a checkpoint. ``output`` is what is to be written before the map.
     """
-    if not force and os.path.isfile(path):
-        raise WriteError(
-            f"The map {path} already exists, and may hold pairs that you confirmed: --force overwrites it. "
-            "Nothing was repaired."
-        )
-    folder = os.path.dirname(path) or "."
-    why = "No such file or directory" if not os.path.isdir(folder) else "Is a directory" if os.path.isdir(path) else ""
-    if not why and not os.access(path if os.path.exists(path) else folder, os.W_OK):
-        why = "Permission denied"
-    if why:
-        raise WriteError(f"The map {path} could not be written: {why}. Nothing was repaired.")
+    from ckptdoctor.writing.fresh import require  # whoever only plans writes nothing
+
+    target = require(path, _KIND, force=force, what="map")
+    if output is not None and target.path == os.path.realpath(output):
+        raise WriteError(f"{path} is where the repaired file goes; give the map another path.")
+    if not os.access(target.directory, os.W_OK):
+        raise WriteError(f"{path} cannot be written: Permission denied. Nothing was repaired.")
 
 
-def write(path: str, name_map: NameMap) -> None:
-    """Write the map; what is marked comes first. Raises WriteError."""
+def write(path: str, name_map: NameMap, *, force: bool) -> None:
+    """Write the map, where ``require_room`` has found room; what is marked comes first. Raises WriteError."""
+    from ckptdoctor.writing.fresh import write_fresh
+
     said: dict[str, object] = {"format": FORMAT}
     said |= {"towards": name_map.towards} if name_map.towards else {}
     marked = {old: _marked(mark) for old, mark in name_map.marks.items()}
@@ -63,11 +63,13 @@ def write(path: str, name_map: NameMap) -> None:
     plain |= {old: _value(Given((old,), True)) for old in name_map.turned if old not in name_map.names}
     said |= {"root": name_map.root, "names": {**marked, **plain}, "dropped": list(name_map.dropped)}
     try:
-        Path(path).write_text(json.dumps(said, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise WriteError(f"The map {path} could not be written: {error.strerror}. Everything else was done.") from error
+        data = (json.dumps(said, indent=1, ensure_ascii=False) + "\n").encode()
     except UnicodeEncodeError as error:
         raise WriteError(f"The map {path} could not be written: a name holds half a character.") from error
+    try:
+        write_fresh(data, path, _KIND, force=force, what="map")
+    except WriteError as error:
+        raise WriteError(f"{error.message.removesuffix(' Nothing has changed.')} Everything else was done.") from error
 
 
 def read(path: str) -> NameMap:

@@ -20,10 +20,10 @@ _BEGINNING = 512  # bytes of an existing file that are looked at
 
 def require(output: str, kind: bytes, *, force: bool = False, what: str = "page") -> Target:
     """Return where ``output`` leads, if it may be written: see ``write_fresh``."""
-    target = resolve(output, None, force=force)
-    if target.replaces and not _is(target.path, kind):
+    path = os.path.realpath(output)
+    if os.path.isfile(path) and not _is(path, kind):  # with or without force: nobody is told to use it in vain
         raise WriteError(f"{output} is not a {what} of ckptdoctor, so it is never replaced. Give another output path.")
-    return target
+    return resolve(output, None, force=force)
 
 
 def write_fresh(data: bytes, output: str, kind: bytes, *, force: bool = False, what: str = "page") -> None:
@@ -43,9 +43,9 @@ def fill_fresh(
     """Give the new file ``output`` the contents that ``fill`` writes to the descriptor that it is given.
 
     A file that is there is replaced only with ``force``, and only where it is empty or begins with ``kind`` (whatever
-    the case): a slip of the hand must not cost a checkpoint. ``what`` names the kind in the refusal. With ``undo``, it
-    is one of several: one that was not there before is removed again where that stack is unwound. Raises WriteError,
-    and what ``fill`` raises; then nothing has changed.
+    case and white space): a slip of the hand must not cost a checkpoint. ``what`` names the kind in the refusal. With
+    ``undo``, it is one of several: one that was not there before is removed again where that stack is unwound. Raises
+    WriteError, and what ``fill`` raises; then nothing has changed.
     """
     target = require(output, kind, force=force, what=what)
     sweep(target.directory)
@@ -81,7 +81,12 @@ def _is(path: str, kind: bytes) -> bool:
             head = file.read(_BEGINNING)
     except OSError as error:
         raise WriteError(f"{path} cannot be examined: {error.strerror}.") from error
-    return not head or head.lstrip().lower().startswith(kind.lower())
+    return not head or _bare(head).startswith(_bare(kind))
+
+
+def _bare(text: bytes) -> bytes:
+    """Return it without case and white space: an editor may change those."""
+    return b"".join(text.lower().split())
 
 
 def _fill(fd: int, data: bytes) -> None:

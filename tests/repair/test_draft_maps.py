@@ -157,10 +157,30 @@ def test_what_was_confirmed_is_not_written_over(folder, capsys):
     confirm(folder, cls="head_b.weight")
     before = (folder / "draft.json").read_bytes()
     assert fix("--write-map", "draft.json") == 1
-    assert "--force overwrites it" in capsys.readouterr().out
+    assert "draft.json already exists; give another output path, or replace it with --force." in capsys.readouterr().out
     assert (folder / "draft.json").read_bytes() == before
     assert fix("--write-map", "draft.json", "--force") == 1
     assert (folder / "draft.json").read_bytes() != before
+
+
+@pytest.mark.parametrize("force", [(), ("--force",)], ids=["without force", "with force"])
+@pytest.mark.parametrize("dry", [(), ("--diff",)], ids=["fix", "diff"])
+@pytest.mark.parametrize("name", ["sick.pt", "target.pt", "config.json"])
+def test_a_map_never_takes_the_place_of_another_file(name, dry, force, folder, capsys):
+    """Of the checkpoint itself, say, by a slip of the hand; whether there is a draft or a repair."""
+    (folder / "config.json").write_text("{}", encoding="utf-8")
+    before = {each.name: each.read_bytes() for each in folder.iterdir()}
+    for words in ((), ("--like", "target.pt"), ("--strip-module",)):
+        assert run(["fix", "sick.pt", "-o", "well.pt", *words, *dry, *force, "--write-map", name]) == 1
+        assert f"{name} is not a map of ckptdoctor, so it is never replaced." in capsys.readouterr().out
+    assert {each.name: each.read_bytes() for each in folder.iterdir()} == before
+
+
+def test_a_map_is_not_written_over_the_repaired_file(folder, capsys):
+    """They need a name each."""
+    assert run(["fix", "sick.pt", "--strip-module", "-o", "well.pt", "--write-map", "./well.pt"]) == 1
+    assert "./well.pt is where the repaired file goes; give the map another path." in capsys.readouterr().out
+    assert not (folder / "well.pt").exists()
 
 
 def test_a_square_matrix_of_another_owner_is_marked_both_ways_round(folder):

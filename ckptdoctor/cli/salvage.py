@@ -39,6 +39,7 @@ def command(path: str, output: str | None, force: bool, style: str, color: str) 
 
     Exit status: 0 nothing lost, 1 something lost or nothing recovered, 2 invalid usage or an unreadable path.
     """
+    from ckptdoctor import __version__
     from ckptdoctor.rendering import salvage as shown  # not imported for a help text, nor for what Tab completes
     from ckptdoctor.salvaging.salvage import salvage
 
@@ -47,19 +48,17 @@ def command(path: str, output: str | None, force: bool, style: str, color: str) 
             report = salvage(path, output, force=force)
     except KeyboardInterrupt as interrupt:
         if style == "json":
-            from ckptdoctor import __version__
-
-            emit(shown.interrupted_json(path, str(interrupt), __version__))
+            emit(shown.refused_json(path, str(interrupt), __version__, "interrupted"))
         raise
     except (UsageError, UnreadableError):
         raise
     except CkptDoctorError as error:
+        if style == "json":
+            emit(shown.refused_json(path, error.message, __version__))
         complain(error.message)
         return ExitStatus.FINDINGS
     lost = report.lost or report.lost_files
     if style == "json":
-        from ckptdoctor import __version__
-
         emit(shown.as_json(report, __version__))
     elif lost:
         emit(shown.render(report, paint(color)))

@@ -50,9 +50,9 @@ def as_json(report: SalvageReport, version: str) -> str:
     )
 
 
-def interrupted_json(path: str, message: str, version: str) -> str:
-    """Return the outcome as JSON where Ctrl-C came before the end."""
-    head = {"schema": SCHEMA, "version": version, "path": path, "output": None, "status": "interrupted"}
+def refused_json(path: str, message: str, version: str, status: str = "refused") -> str:
+    """Return the outcome as JSON where nothing was written; ``status`` says why: "refused" or "interrupted"."""
+    head = {"schema": SCHEMA, "version": version, "path": path, "output": None, "status": status}
     return dump({**head, "message": message})
 
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from ckptdoctor.cli.main import COMMANDS, LazyGroup, cli
 from ckptdoctor.crash import no_torch
 from ckptdoctor.diagnose.catalogue import all_rules
-from tests.commands import run
+from tests.commands import run, run_here
 
 
 def invoke(*arguments):
@@ -105,3 +105,25 @@ def test_what_needs_torch_says_so_where_there_is_none(shelf):
     result = subprocess.run([sys.executable, "-c", code], cwd=shelf, capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert result.stderr == f"error: {no_torch()}\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "fix pointer.pt",
+        "convert pointer.pt out.safetensors",
+        "merge plain.pt plain.pt -o plain.pt",
+        "salvage pointer.pt",
+        "graft pointer.pt --from plain.pt",
+        "rebuild pointer.pt --parity plain.pt.parity",
+    ],
+)
+def test_what_was_refused_is_json_as_well(line, tmp_path):
+    """Whoever reads the output of --format json finds the reason there, and status 1."""
+    torch.save({"weight": torch.ones(2)}, tmp_path / "plain.pt")
+    (tmp_path / "pointer.pt").write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{64 * 'a'}\nsize 9\n")
+    (tmp_path / "plain.pt.parity").write_bytes(b'{"format":"ckptdoctor parity"')
+    done = run_here(*line.split(), "--format", "json", cwd=tmp_path)
+    assert done.returncode == 1
+    said = json.loads(done.stdout)
+    assert said["status"] == "refused" and f"error: {said['message']}".startswith(done.stderr.decode().split("\n")[0])

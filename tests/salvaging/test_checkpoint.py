@@ -323,3 +323,24 @@ def test_a_pickle_at_the_end_that_names_other_storages_is_not_believed(tmp_path)
     broken.write_bytes(data[: data.index(b"PK\1\2")] + its[: its.index(b"PK\3\4", 4)])
     with pytest.raises(CkptDoctorError, match=r"has no a/data\.pkl"):
         salvage(str(broken), str(tmp_path / "b.pt"))
+
+
+def test_a_damaged_name_of_a_record_loses_nothing(tmp_path):
+    """In any header, also of the folder that all records are in: the list at the end of the archive has it as well."""
+    path, saved = tmp_path / "whole.pt", {"a": torch.arange(9.0), "b": torch.ones(4)}
+    torch.save(saved, path)
+    whole = path.read_bytes()
+    names = [
+        (info.header_offset + 30, len(info.filename))
+        for info in zipfile.ZipFile(path).infolist()
+        if not info.filename.rpartition("/")[2].startswith(".")
+    ]
+    for start, length in names:
+        for at in range(start, start + length, 3):
+            broken = bytearray(whole)
+            broken[at] ^= 0x1B
+            (tmp_path / "broken.pt").write_bytes(broken)
+            report = salvage(str(tmp_path / "broken.pt"), str(tmp_path / "saved.pt"), force=True)
+            assert not report.lost
+            found = torch.load(tmp_path / "saved.pt")
+            assert all(torch.equal(found[key], value) for key, value in saved.items())

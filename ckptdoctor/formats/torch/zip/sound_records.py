@@ -78,9 +78,12 @@ def _found(source: Source, listed: Directory | None) -> Directory:
     except DamagedError:
         if listed is None or not known:
             raise
+        walked = None
+    pickle = None if walked is None else known.get(ascii_lower(f"{walked.prefix}/data.pkl"))
+    if listed is not None and known and pickle is None:  # the records themselves are unreadable, or have another name
         return replace(listed, records=tuple(known.values()), found=known, notes=(), repairable=True)
-    pickle = walked.find("data.pkl")
-    if not known or known[ascii_lower(f"{walked.prefix}/data.pkl")] != pickle:
+    assert walked is not None
+    if pickle is None or pickle != walked.find("data.pkl"):
         return walked
     found = dict(walked.found)
     for name, record in known.items():

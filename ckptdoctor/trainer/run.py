@@ -17,8 +17,9 @@ from ckptdoctor.trainer.launch.variables import RankPlace, place
 from ckptdoctor.trainer.launch.world import join
 from ckptdoctor.trainer.loop import Run, train
 from ckptdoctor.trainer.networks import build
+from ckptdoctor.trainer.progress.page import PAGE, is_page
 from ckptdoctor.trainer.progress.report import listener
-from ckptdoctor.trainer.snapshot.folders import Position, newest, sweep
+from ckptdoctor.trainer.snapshot.folders import Position, in_the_way, newest, position_of, sweep
 from ckptdoctor.trainer.snapshot.resume import read, require_same_run, restore
 from ckptdoctor.trainer.snapshot.seeding import seed_everything
 from ckptdoctor.trainer.team import Team
@@ -65,13 +66,25 @@ def work(config: RunConfig, team: Team, stop: StopRequest) -> None:
 
 def _prepare(config: RunConfig) -> None:
     """Clear the output folder and refuse one that does not fit, once and before any process starts."""
-    sweep(Path(config.out))
+    out, begun = Path(config.out), Position()
+    sweep(out)
     if config.resume:
-        require_same_run(read(_to_resume(config)), config)
-    elif (found := newest(Path(config.out))) is not None:
+        last = _to_resume(config)
+        require_same_run(read(last), config)
+        begun = position_of(last.name) or begun
+    elif (found := newest(out)) is not None:
         raise UsageError(
             f"{config.out} already holds a run ({found.name}): add --resume to continue it, or name another --out"
         )
+    other = in_the_way(out, begun)
+    if other is not None:
+        raise UsageError(
+            f"{other} is not a complete checkpoint, but has the name of one that this run will save: move it away, or "
+            "name another --out"
+        )
+    page = out / PAGE
+    if page.exists() and not is_page(page):
+        raise UsageError(f"{page} is not a page of curves of a run: move it away, or name another --out")
 
 
 def _to_resume(config: RunConfig) -> Path:

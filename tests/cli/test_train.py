@@ -70,6 +70,33 @@ def test_a_second_run_into_the_same_folder_is_refused(capsys):
     )
 
 
+@pytest.mark.parametrize("name", ["epoch-0001/model.pt", "epoch-0002", "epoch-0001-step-0004/notes.txt", "curves.html"])
+def test_what_is_not_of_a_run_is_never_replaced(name, tmp_path, capsys):
+    """Somebody else's file or folder may have the name of what the run would write."""
+    other = tmp_path / "here" / name
+    other.parent.mkdir(parents=True)
+    other.write_text("precious", encoding="utf-8")
+    assert run(["train", *SMALL, "--out", "here"]) == 2
+    said = capsys.readouterr().err
+    assert f"error: here/{name.split('/')[0]} is not a " in said and said.endswith("name another --out\n")
+    assert [each for each in (tmp_path / "here").rglob("*") if each.is_file()] == [other]
+    assert other.read_text(encoding="utf-8") == "precious"
+
+
+def test_a_run_is_not_resumed_over_an_incomplete_checkpoint(tmp_path, capsys):
+    """One before the newest complete one is in nobody's way."""
+    assert run(["train", *SMALL, "--out", "here"]) == 0
+    (tmp_path / "here/epoch-0001/training.pt").unlink()
+    assert run(["train", *SMALL, "--epochs", "3", "--out", "here", "--resume"]) == 0
+    (tmp_path / "here/epoch-0003/training.pt").unlink()
+    capsys.readouterr()
+    assert run(["train", *SMALL, "--epochs", "3", "--out", "here", "--resume"]) == 2
+    assert capsys.readouterr().err == (
+        "error: here/epoch-0003 is not a complete checkpoint, but has the name of one that this run will save: move it "
+        "away, or name another --out\n"
+    )
+
+
 def test_resume_without_a_checkpoint_is_refused(capsys):
     """There is nothing to go on from."""
     assert run(["train", *SMALL, "--out", "nothing", "--resume"]) == 2

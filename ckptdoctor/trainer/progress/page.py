@@ -8,12 +8,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from ckptdoctor.rendering.escape import escape as visible
 from ckptdoctor.trainer.progress.chart import Chart, Series, svg
 from ckptdoctor.trainer.progress.metrics import MetricsRecord, figure, replace_file
 from ckptdoctor.trainer.progress.text import duration, percent_of
+
+PAGE = "curves.html"
+_TITLE = "· training curves</title>"
+_HEAD = 1 << 13  # bytes in which a page has its title, which is a path
 
 # What a browser is told it may fetch: nothing (https://www.w3.org/TR/CSP3/)
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -28,6 +33,15 @@ _COLUMNS = (
     ("seconds", "seconds", "{:,.1f}".format),
     ("learning rate", "learning_rate", "{:.4g}".format),
 )
+
+
+def is_page(path: Path) -> bool:
+    """Return whether a file is such a page; one that cannot be read is none."""
+    try:
+        with path.open("rb") as file:
+            return _TITLE.encode() in file.read(_HEAD)
+    except OSError:
+        return False
 
 
 def page(metrics: Sequence[MetricsRecord], title: str) -> str:
@@ -59,7 +73,7 @@ def _head(title: str) -> Iterator[str]:
     yield '<meta charset="utf-8">'
     yield f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{_text(title)} · training curves</title>"
+    yield f"<title>{_text(title)} {_TITLE}"
     yield f"<style>{STYLE}</style>"
     yield "</head>"
     yield "<body>"

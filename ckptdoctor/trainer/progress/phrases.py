@@ -9,6 +9,7 @@ from itertools import groupby
 from ckptdoctor.rendering.shell import quote
 from ckptdoctor.trainer.config import PROCESSES, RunConfig
 from ckptdoctor.trainer.events import Ended, EpochDone, Saved, Started, StepDone
+from ckptdoctor.trainer.progress.page import PAGE
 from ckptdoctor.trainer.progress.story import Story
 from ckptdoctor.trainer.progress.text import percent_of
 from ckptdoctor.wording import plural
@@ -107,7 +108,7 @@ def _ending(event: Ended, story: Story) -> Iterator[tuple[str, str]]:
         return
     yield "checkpoints", story.saved[-1] + (f" and {len(story.saved) - 1:,} before it" if story.saved[1:] else "")
     if story.epochs:
-        yield "curves", os.path.join(config.out, "curves.html")
+        yield "curves", os.path.join(config.out, PAGE)
     yield "check it", f"ckptdoctor check {quote(story.saved[-1])}"
     if event.interrupted is not None:
         yield "continue", "the same command with --resume"

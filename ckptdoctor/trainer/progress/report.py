@@ -12,7 +12,7 @@ from typing import TextIO
 from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.events import EpochDone, EventListener, RunEvent, Started, StepDone
 from ckptdoctor.trainer.progress.metrics import MetricsLog, refused
-from ckptdoctor.trainer.progress.page import write
+from ckptdoctor.trainer.progress.page import PAGE, write
 
 _SHARE = 20
 """The page of curves is not written again before this many times the time that writing it took has passed."""
@@ -74,6 +74,6 @@ class _Report:
 
     def _write_page(self) -> None:
         started = perf_counter()
-        write(os.path.join(self._config.out, "curves.html"), self._log.records, self._config.out)
+        write(os.path.join(self._config.out, PAGE), self._log.records, self._config.out)
         now = perf_counter()
         self._next_page = now + _SHARE * (now - started)

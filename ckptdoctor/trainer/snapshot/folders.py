@@ -95,6 +95,15 @@ def newest(out: Path) -> Path | None:
     return next(reversed(complete_folders(out)), None)
 
 
+def in_the_way(out: Path, begun: Position) -> Path | None:
+    """Return what is not a complete checkpoint, but has the name of one that a run will save after ``begun``."""
+    for path in sorted(out.iterdir()) if out.is_dir() else ():
+        position = position_of(path.name)
+        if position is not None and position > begun and not _is_complete(path):
+            return path
+    return None
+
+
 def sweep(out: Path) -> None:
     """Remove what a killed run left half written. Only for a run that begins: nobody else may be writing here."""
     for path in sorted(out.iterdir()) if out.is_dir() else ():

@@ -70,11 +70,17 @@ def repair(plan: Plan) -> Outcome:
 
 
 def _kept(plan: Plan, recipe: Recipe) -> list[Part]:
-    """Return the old index under another name, where the new one takes its place: nothing else says what it said."""
+    """Return the old index under another name, where the new one takes its place: nothing else says what it said.
+
+    Raises WriteError where something has that name, be it an index that was kept before.
+    """
     if plan.index is None or not replaces(plan):
         return []
+    kept = f"{plan.output}.bak"
+    if os.path.lexists(kept):
+        raise WriteError(f"The old index is kept as {kept}, which already exists; move that away, or use -o.")
     old = Recipe(recipe.source, (Copy(0, os.path.getsize(recipe.source)),))
-    return [Part(old, f"{plan.output}.bak")]
+    return [Part(old, kept)]
 
 
 def replaces(plan: Plan) -> bool:

@@ -75,6 +75,16 @@ def test_in_place(tmp_path):
     assert sorted(os.listdir(path)) == [ONE, TWO, INDEX, f"{INDEX}.bak"]
 
 
+def test_an_index_that_was_kept_before_stays(tmp_path):
+    """A second repair in place would take its name: it is refused, and nothing changes."""
+    path = folder(tmp_path / "f", WHERE | {"a.bias": TWO})
+    (path / f"{INDEX}.bak").write_text("precious", encoding="utf-8")
+    before = {each.name: each.read_bytes() for each in path.iterdir()}
+    with pytest.raises(WriteError, match=r"index\.json\.bak, which already exists; move that away, or use -o"):
+        fixed(path, force=True)
+    assert {each.name: each.read_bytes() for each in path.iterdir()} == before
+
+
 def test_elsewhere(tmp_path):
     """An output that is a folder takes the index under its own name; any other output is its name."""
     path = folder(tmp_path / "f", total=1)

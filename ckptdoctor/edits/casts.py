@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
 from ckptdoctor.checkpoint import DType, Tensor, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.edits.elements import Converted, Elements
+from ckptdoctor.edits.elements import Converted, Elements, Reshaped, nbytes
 from ckptdoctor.edits.kinds import Cast
 from ckptdoctor.errors import RefusedError
 
@@ -46,3 +49,35 @@ def require_castable(tensor: Tensor, edit: Cast) -> None:
 def converted(part: Elements, source: DType, edit: Cast) -> Converted:
     """Return the elements, of the dtype ``source``, as the edit casts them."""
     return Converted((part,), source.name, edit.dtype, BY_NAME[edit.dtype].bits // 8, part.shape, edit.exact)
+
+
+def cast_in(elements: Elements) -> Converted | None:
+    """Return what is cast, where the elements are nothing else."""
+    while isinstance(elements, Reshaped):
+        elements = elements.inner
+    return elements if isinstance(elements, Converted) else None
+
+
+_TOGETHER, _MOST = 1 << 16, 256  # bytes of numbers in a group, and items: each may be in a file of its own
+
+Item = TypeVar("Item")
+
+
+def alike(items: Iterable[Item], cast_of: Callable[[Item], Converted | None]) -> Iterator[list[Item]]:
+    """Yield all items in groups: small neighbours that are cast between the same two dtypes, and others alone.
+
+    NumPy takes as long for one small tensor as for all of a group.
+    """
+    some: list[Item] = []
+    held, kinds = 0, ("", "")
+    for item in items:
+        made = cast_of(item)
+        size = _TOGETHER if made is None else nbytes(made.parts[0])
+        full = held + size > _TOGETHER or len(some) >= _MOST
+        if some and (full or made is None or kinds != (made.kind, made.dtype)):
+            yield some
+            some, held = [], 0
+        some.append(item)
+        held, kinds = held + size, ("", "") if made is None else (made.kind, made.dtype)
+    if some:
+        yield some

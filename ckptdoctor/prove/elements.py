@@ -7,7 +7,7 @@ that its elements must have got.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import product
 from math import prod
@@ -34,6 +34,7 @@ from ckptdoctor.formats.elements import chunks
 from ckptdoctor.noun import noun
 from ckptdoctor.prove.norms import require_weights
 from ckptdoctor.prove.quantization import require_dequantized
+from ckptdoctor.writing.checksums import Bytes
 
 _BLOCK = 8 << 20  # bytes of a tile
 _SPARSE = 4  # so many times more than what is wanted of a window may be read with it
@@ -69,7 +70,7 @@ class _Bytes:
 def require_elements(elements: Elements, places: Mapping[str, Extent], place: Extent) -> None:
     """Raise WriteError unless the bytes at ``place`` are the elements; ``places`` says where their sources are."""
     if place.length != nbytes(elements):
-        raise WriteError("A storage of the output has a wrong length; it was discarded.")
+        raise _wrong_length()
     with ExitStack() as stack:
         paths = {place.file, *[each.file for each in places.values()]}
         files = {path: stack.enter_context(FileSource(path)) for path in paths}
@@ -86,6 +87,25 @@ def require_elements(elements: Elements, places: Mapping[str, Extent], place: Ex
             target = _Bytes(files[place.file], place.offset + start * view.width, output=True)
             if not _equal(view, stride, source, target):
                 raise WriteError(f"Elements of storage {view.source} differ in the output; it was discarded.")
+
+
+def require_casts(casts: Sequence[tuple[Converted, Mapping[str, Extent], Extent]]) -> None:
+    """Do the same at once for small elements that are all cast between the same two dtypes."""
+    given: list[bytes] = []
+    made: list[bytes] = []
+    with Bytes() as files:
+        for numbers, places, place in casts:
+
+            def original(name: str, offset: int, length: int, places: Mapping[str, Extent] = places) -> bytes:
+                return files.file(places[name].file).read(places[name].offset + offset, length)
+
+            if place.length != nbytes(numbers):
+                raise _wrong_length()
+            given += chunks(numbers.parts[0], original)
+            made.append(files.file(place.file).read(place.offset, place.length))
+            progress.advance(place.length)
+    for numbers, *_ in casts[:1]:
+        _require_nearest(b"".join(given), b"".join(made), numbers)
 
 
 _Computed = Union[Normed, Dequantized, Calculated, Converted, Scattered]
@@ -262,16 +282,23 @@ def _require_cast(
 ) -> None:
     """Raise WriteError unless ``read`` gives the bytes of the numbers; ``pieces`` gives those of what was cast."""
     from ckptdoctor.casting.cast import in_pieces
-    from ckptdoctor.casting.proof import is_cast
 
     width, at = BY_NAME[numbers.kind].bits // 8, 0
     for given in in_pieces(pieces(numbers.parts[0]), width):
         length = len(given) // width * numbers.width
-        if not is_cast(given, read(at, length), numbers.kind, numbers.dtype):
-            raise WriteError(
-                f"A number of the output is not the nearest one that {numbers.dtype} has; it was discarded."
-            )
+        _require_nearest(given, read(at, length), numbers)
         at += length
+
+
+def _require_nearest(given: bytes | memoryview, made: bytes, numbers: Converted) -> None:
+    from ckptdoctor.casting.proof import is_cast
+
+    if not is_cast(given, made, numbers.kind, numbers.dtype):
+        raise WriteError(f"A number of the output is not the nearest one that {numbers.dtype} has; it was discarded.")
+
+
+def _wrong_length() -> WriteError:
+    return WriteError("A storage of the output has a wrong length; it was discarded.")
 
 
 # ---- elements of a sparse tensor that became dense

@@ -17,13 +17,14 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, Storage, Tensor, progress
 from ckptdoctor.checkpoint.source import Overlay
 from ckptdoctor.edits.applied.wanted import Stored, Wanted, new_storages
-from ckptdoctor.edits.elements import Converted, Elements, NewStorage, Reshaped, is_computed, views
+from ckptdoctor.edits.casts import alike, cast_in
+from ckptdoctor.edits.elements import Converted, Elements, NewStorage, is_computed, views
 from ckptdoctor.errors import DamagedError, WriteError
 from ckptdoctor.findings import Proof
-from ckptdoctor.formats.fresh.reading import inflated, produced
+from ckptdoctor.formats.fresh.reading import inflated, of_storage, produced
 from ckptdoctor.formats.fresh.strided import elements, tensor_of, turn_of
 from ckptdoctor.noun import noun
-from ckptdoctor.prove.elements import require_elements
+from ckptdoctor.prove.elements import require_casts, require_elements
 from ckptdoctor.prove.same_contents import read_back, require_right, require_same, storage_pairs
 from ckptdoctor.writing import CopiedRanges, Copy, Generated, Literal, Recipe, Segment
 from ckptdoctor.writing.checksums import Bytes, Data, batches
@@ -98,19 +99,36 @@ def _require_bytes(
         key, each = pair
         return key, _require_stored(each, swapped, places[pairs[key]], copied, names.get(key, "a storage"))
 
-    large = [pair for pair in rest if pair[1].nbytes >= progress.WORTH_A_THREAD and _is_cast(pair[1])]
+    large = [pair for pair in rest if pair[1].nbytes >= progress.WORTH_A_THREAD and _cast_in(pair[1]) is not None]
     found.update(progress.in_order(required, large))
-    found.update(map(required, [pair for pair in rest if pair[0] not in found]))
+    left = [pair for pair in rest if pair[0] not in found]
+    for group in alike(left, lambda pair: _cast_in(pair[1])):
+        if len(group) > 1:
+            found.update(_require_casts([(key, each, places[pairs[key]]) for key, each in group], swapped))
+        found.update(map(required, [pair for pair in group if pair[0] not in found]))
     return found
 
 
-def _is_cast(stored: Stored) -> bool:
-    """Return whether the storage holds numbers of another dtype, which NumPy compares in threads."""
+def _cast_in(stored: Stored) -> Converted | None:
+    """Return what the storage holds, where that is numbers of another dtype."""
     storage = None if stored.shown is None else stored.shown.storage
-    holds = storage.holds if isinstance(storage, NewStorage) else None
-    while isinstance(holds, Reshaped):
-        holds = holds.inner
-    return isinstance(holds, Converted)
+    return cast_in(storage.holds) if isinstance(storage, NewStorage) else None
+
+
+def _require_casts(
+    group: Iterable[tuple[str, Stored, Extent | None]], swapped: bool
+) -> Iterator[tuple[str, CopyTally]]:
+    """Yield what tensors on small storages of cast numbers count as, as far as they can be compared at once."""
+    with ExitStack() as stack:
+        casts: dict[str, tuple[Converted, Mapping[str, Extent], Extent]] = {}
+        for key, stored, place in group:
+            direct = None if stored.shown is None else _as_it_lies(stored.shown, swapped, stack)
+            numbers = None if direct is None else cast_in(direct.elements)
+            made = len(stored.data) == 1 and isinstance(stored.data[0], Generated)
+            if direct and numbers and made and place is not None and place.length == stored.nbytes:
+                casts[key] = numbers, direct.places, place
+        require_casts(list(casts.values()))
+        yield from [(key, CopyTally(computed=1)) for key in casts]
 
 
 def _untouched(
@@ -147,7 +165,9 @@ def _stored(wanted: Wanted, known: Container[str]) -> Iterator[tuple[str, Stored
         elif key in new and old is None:
             yield key, Stored(new[key].nbytes, _made(new[key]), shown=tensor_of(new[key]))
         elif old is not None and old.compressed:
-            yield key, Stored(old.nbytes, _made(old))
+            kept = wanted.pieces.get(key, ((0, old.nbytes),))
+            parts = [Generated(length, of_storage(old, start, length)) for start, length in kept if length]
+            yield key, Stored(sum([each.length for each in parts]), tuple(parts))
         elif old is not None and old.extent is not None:
             kept = wanted.pieces.get(key, ((0, old.extent.length),))
             copies = tuple([Copy(old.extent.offset + start, length) for start, length in kept if length])

@@ -12,8 +12,8 @@ from ckptdoctor.checkpoint.dtypes import BY_NAME, cast_loses_values
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.edits import Cast, Edit, Fix, Safety
 from ckptdoctor.edits.applied.compacting import Piece, kept_pieces
-from ckptdoctor.edits.casts import FLOAT8, can_be_cast
-from ckptdoctor.edits.elements import Converted, Elements, Reshaped, joined, nbytes, seen
+from ckptdoctor.edits.casts import FLOAT8, alike, can_be_cast, cast_in
+from ckptdoctor.edits.elements import Converted, Elements, joined, nbytes, seen
 from ckptdoctor.edits.elements import views as views_of
 from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
@@ -104,7 +104,7 @@ def _narrowed(
         if tensor.path not in wanted or key in met:
             continue
         met.add(key)
-        holds = _converted(made.get(key))
+        holds = cast_in(made[key]) if key in made else None
         if holds is None or not cast_loses_values(BY_NAME[holds.kind], BY_NAME[holds.dtype]):
             continue
         holds = _viewed(holds, shown[key]) if key in shown else holds
@@ -123,35 +123,17 @@ def _require_bytes(tensor: Tensor, storages: Iterable[Storage]) -> None:
             )
 
 
-_TOGETHER = 1 << 16  # bytes of small tensors that are measured as one: NumPy takes as long for one of them
-
-
 def _losses(narrowed: Mapping[str, tuple[Converted, dict[str, Place]]]) -> Iterator[tuple[str, Loss]]:
     """Yield what tensors lose; small ones together, under the name of the first, unless values become infinite."""
 
     def measured(some: list[str]) -> tuple[list[str], Loss]:
         return some, _loss([narrowed[name] for name in some])
 
-    for some, loss in progress.in_order(measured, _groups(narrowed)):
+    for some, loss in progress.in_order(measured, alike(narrowed, lambda name: narrowed[name][0])):
         if loss.infinite and len(some) > 1:  # whose they are is what people ask
             yield from ((name, _loss([narrowed[name]])) for name in some)
         else:
             yield some[0], loss
-
-
-def _groups(narrowed: Mapping[str, tuple[Converted, dict[str, Place]]]) -> Iterator[list[str]]:
-    """Yield the names of neighbours of one dtype that are small; one that is not stays alone."""
-    some: list[str] = []
-    held, kinds = 0, ("", "")
-    for name, (holds, _) in narrowed.items():
-        size = nbytes(holds.parts[0])
-        if some and (held + size > _TOGETHER or kinds != (holds.kind, holds.dtype)):
-            yield some
-            some, held = [], 0
-        some.append(name)
-        held, kinds = held + size, (holds.kind, holds.dtype)
-    if some:
-        yield some
 
 
 def _loss(several: Sequence[tuple[Converted, Mapping[str, Place]]]) -> Loss:
@@ -161,12 +143,6 @@ def _loss(several: Sequence[tuple[Converted, Mapping[str, Place]]]) -> Loss:
     parts = [each.parts[0] for each, _ in several]
     places = {name: place for _, each in several for name, place in each.items()}
     return loss_of(bytes_of(parts, places), first.kind, first.dtype)
-
-
-def _converted(elements: Elements | None) -> Converted | None:
-    while isinstance(elements, Reshaped):
-        elements = elements.inner
-    return elements if isinstance(elements, Converted) else None
 
 
 def _viewed(holds: Converted, pieces: Iterable[Piece]) -> Converted:

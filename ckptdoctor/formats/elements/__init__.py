@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import prod
 
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.progress import WORTH_A_THREAD, in_order
+from ckptdoctor.edits.casts import alike, cast_in
 from ckptdoctor.edits.elements import (
     Calculated,
     Converted,
@@ -56,6 +57,19 @@ def chunks(elements: Elements, read: Read, block: int = BLOCK) -> Iterator[bytes
             yield from chunks(part, read, block)
     elif 0 not in elements.shape:
         yield from _woven(elements, read, block)
+
+
+def one_after_another(several: Iterable[Elements], read: Read) -> Iterator[bytes]:
+    """Yield the bytes of all of these elements in turn."""
+    for group in alike(several, cast_in):
+        first = cast_in(group[0])
+        if len(group) == 1 or first is None:
+            yield from chunks(group[0], read)
+            continue
+        from ckptdoctor.casting.cast import cast
+
+        given = [chunk for each in group for made in (cast_in(each),) if made for chunk in chunks(made.parts[0], read)]
+        yield cast(b"".join(given), first.kind, first.dtype)
 
 
 def _viewed(view: View, read: Read, block: int) -> Iterator[bytes]:

@@ -6,8 +6,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from tempfile import TemporaryFile
-from typing import BinaryIO
+from tempfile import SpooledTemporaryFile
 
 from ckptdoctor.checkpoint import FileSource, Storage
 from ckptdoctor.edits.elements import Elements, NewStorage
@@ -17,6 +16,7 @@ from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 
 _CHUNK = 1 << 20
+_HELD = 16 << 10  # bytes of a storage that are kept in memory: of small ones there may be more than files can be open
 _AT_ONCE = 4 << 20  # bytes of one reading that are computed with
 _CODES = {2: "H", 4: "I", 8: "Q"}
 
@@ -139,13 +139,16 @@ def turned(data: Iterator[bytes], turn: int) -> Iterator[bytes]:
 
 
 class _Files:
-    """The files of some places, each opened once; a storage in none of them is first written to a temporary one."""
+    """The files of some places, each opened once.
+
+    A storage that is in none of them as it is, is first written to a temporary one, or kept where it is small.
+    """
 
     def __init__(self, places: Mapping[str, Place]) -> None:
         self._places = places
         self._stack = ExitStack()
         self._files: dict[str, FileSource] = {}
-        self._inflated: dict[str, BinaryIO] = {}
+        self._inflated: dict[str, SpooledTemporaryFile[bytes]] = {}
 
     def __enter__(self) -> _Files:
         return self
@@ -166,8 +169,9 @@ class _Files:
             self._files[path] = self._stack.enter_context(FileSource(path))
         return self._files[path].read(storage.extent.offset + offset, length)
 
-    def _spooled(self, name: str, storage: Storage) -> BinaryIO:
-        self._inflated[name] = file = self._stack.enter_context(TemporaryFile())  # noqa: SIM115  # the stack closes it
+    def _spooled(self, name: str, storage: Storage) -> SpooledTemporaryFile[bytes]:
+        file: SpooledTemporaryFile[bytes] = SpooledTemporaryFile(_HELD)  # noqa: SIM115  # the stack closes it
+        self._inflated[name] = self._stack.enter_context(file)
         for chunk in produced(storage):
             file.write(chunk)
         return file

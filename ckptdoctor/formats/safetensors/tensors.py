@@ -12,7 +12,7 @@ from ckptdoctor.checkpoint.changed_trees import source_of
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.edits.elements import Elements, Shape, nbytes
 from ckptdoctor.errors import RefusedError, UnprovenError
-from ckptdoctor.formats.elements import chunks
+from ckptdoctor.formats.elements import one_after_another
 from ckptdoctor.formats.safetensors.entries import Info
 from ckptdoctor.formats.safetensors.header import METADATA, Header, quoted
 from ckptdoctor.formats.safetensors.spans import Cut, Member, cut
@@ -185,24 +185,36 @@ def united(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
     return tuple(found)
 
 
+_TOGETHER = 1 << 20  # bytes that are made in one go, where there are more pieces than one
+
+
 def segments(path: str, pieces: Sequence[Piece], storages: Lookup[str, int]) -> Iterator[Segment]:
     """Yield how to write the values; ``storages`` says where those of the original begin."""
-    for piece in pieces:
-        if piece.made is None:
-            if piece.length:
-                yield Copy(piece.offset, piece.length)
-        else:
-            yield Generated(piece.length, _Maker(path, piece.made, storages))
+    some: list[Elements] = []
+    held = 0
+    for piece in (*pieces, None):
+        if some and (piece is None or piece.made is None or held + piece.length > _TOGETHER):
+            yield Generated(held, _Maker(path, tuple(some), storages))
+            some, held = [], 0
+        if piece is None:
+            continue
+        if piece.made is not None:
+            some.append(piece.made)
+            held += piece.length
+        elif piece.length:
+            yield Copy(piece.offset, piece.length)
 
 
 @noun
 class _Maker:
-    """Makes the bytes of elements out of the file at ``path``, which is opened each time."""
+    """Makes the bytes of elements, one after another, out of the file at ``path``, which is opened each time."""
 
     path: str
-    made: Elements
+    made: tuple[Elements, ...]
     storages: Lookup[str, int]
 
     def __call__(self) -> Iterator[bytes]:
         with FileSource(self.path) as source:
-            yield from chunks(self.made, lambda key, offset, length: source.read(self.storages[key] + offset, length))
+            yield from one_after_another(
+                self.made, lambda key, offset, length: source.read(self.storages[key] + offset, length)
+            )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from io import BytesIO
+from resource import RLIMIT_NOFILE, getrlimit, setrlimit
+from zipfile import ZIP_DEFLATED, ZipFile
+
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -149,10 +153,67 @@ def test_a_wrong_number_in_the_output_is_found(tmp_path, monkeypatch):
         repair(planned(path, [Cast((("w",),), "bfloat16")]))
 
 
-@pytest.mark.slow
-def test_many_tensors(tmp_path):
-    """Two thousand at once."""
-    path = save({f"l.{number}.w": torch.full((2,), float(number)) for number in range(2_000)}, tmp_path / "m.pt")
-    plan = planned(path, [Cast(tuple([(f"l.{number}.w",) for number in range(2_000)]), "bfloat16")])
-    found = torch.load(repair(plan).plan.output)
-    assert found["l.1999.w"].tolist() == torch.tensor([1999.0, 1999.0]).bfloat16().tolist()
+def small_ones(number=700):
+    """Tensors of three dtypes and any small shape: views, one that two keys have, empty ones, NaN and infinity."""
+    torch.manual_seed(7)
+    dtypes = (torch.float32, torch.float64, torch.float16)
+    found = {}
+    for each in range(number):
+        given = torch.randn(each % 5, 3, dtype=dtypes[each // 30 % 3])
+        found[f"layers.{each}.w"] = given.t() if each % 11 == 0 else given[1:] if each % 13 == 0 else given
+    found["tied"], found["odd"] = found["layers.8.w"], torch.tensor([float("nan"), float("inf"), -0.0])
+    return found
+
+
+def saved_as(kind, contents, path):
+    """Write them as ``torch.save`` does, the same with compressed records, or as safetensors."""
+    if kind == "safetensors":
+        save_file({key: value.clone().contiguous() for key, value in contents.items()}, path)
+        return path
+    torch.save(contents, path)
+    if kind == "compressed":
+        with ZipFile(BytesIO(path.read_bytes())) as old, ZipFile(path, "w", ZIP_DEFLATED) as new:
+            for name in old.namelist():
+                new.writestr(name, old.read(name))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["zip", "compressed", "safetensors"])
+def test_many_small_tensors_become_what_torch_makes_of_each(tmp_path, kind):
+    """They are made and proven together, with fewer open files than there are tensors."""
+    old = small_ones()
+    path = saved_as(kind, old, tmp_path / "m")
+    before = getrlimit(RLIMIT_NOFILE)
+    setrlimit(RLIMIT_NOFILE, (min(600, before[0]), before[1]))
+    try:
+        outcome = repair(planned(path, [Cast(tuple([(key,) for key in old]), "bfloat16")]))
+    finally:
+        setrlimit(RLIMIT_NOFILE, before)
+    new = load_file(outcome.plan.output) if kind == "safetensors" else torch.load(outcome.plan.output)
+    assert set(new) == set(old)
+    for key, value in old.items():
+        assert torch.equal(new[key], value.bfloat16()) or value.isnan().any(), key
+    assert new["odd"].isnan().tolist() == [True, False, False]
+    if kind != "safetensors":
+        assert new["tied"].data_ptr() == new["layers.8.w"].data_ptr()
+
+
+@pytest.mark.parametrize("kind", ["zip", "safetensors"])
+@pytest.mark.parametrize("which", [0, 350, 699])
+def test_a_wrong_number_in_one_of_many_small_tensors_is_found(tmp_path, monkeypatch, kind, which):
+    """The first of all, the last, and one between them; wrong by one bit, in the same way each time."""
+    import ckptdoctor.casting.cast as module
+
+    right, marked = module.cast, torch.tensor([1234.5]).bfloat16().view(torch.int16).item().to_bytes(2, "little")
+    old = {f"layers.{each}.w": torch.tensor([0.1, 1234.5 if each == which else 0.2]) for each in range(700)}
+    path = saved_as(kind, old, tmp_path / "m")
+
+    def wrongly(*given):
+        made = right(*given)
+        at = made.find(marked)
+        return made if at < 0 else made[:at] + bytes([made[at] ^ 1]) + made[at + 1 :]
+
+    monkeypatch.setattr(module, "cast", wrongly)
+    with pytest.raises(WriteError, match="not the nearest"):
+        repair(planned(path, [Cast(tuple([(key,) for key in old]), "bfloat16")]))
+    assert [each.name for each in tmp_path.iterdir()] == ["m"]

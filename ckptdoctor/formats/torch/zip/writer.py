@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from tempfile import SpooledTemporaryFile
 
 from ckptdoctor.checkpoint import FileSource, NoteKind, Source, Storage
 from ckptdoctor.checkpoint.progress import WORTH_A_THREAD, in_order
@@ -29,7 +31,7 @@ from ckptdoctor.formats.torch.zip.layout import (
     new_item,
     word,
 )
-from ckptdoctor.formats.torch.zip.local_headers import check_readable, chunks, first_name
+from ckptdoctor.formats.torch.zip.local_headers import CHUNK, check_readable, chunks, first_name
 from ckptdoctor.formats.torch.zip.read import (
     ReadPickle,
     ZipStorages,
@@ -281,7 +283,7 @@ def copied(source: Source, record: Record, name: str | None = None) -> Item:
 def remade(source: Source, directory: Directory, plan: StoragePlan, sound: set[str] | None = None) -> Item:
     """Return the record of one storage of the output. ``sound`` gathers the names of records that were checked.
 
-    Raises RefusedError when its bytes cannot be trusted or taken apart, DamagedError when they cannot be read.
+    Raises RefusedError when its bytes cannot be trusted, DamagedError when they cannot be read.
     """
     name = f"{directory.prefix}/data/{plan.key}"
     if plan.new:
@@ -336,13 +338,8 @@ def _nothing(key: str, offset: int, length: int) -> bytes:
 
 
 def _require_sound(source: Source, record: Record) -> None:
-    """Raise RefusedError for a record that cannot be taken apart, or whose damage would be hidden by that."""
+    """Raise RefusedError for a record whose damage would be hidden if it was taken apart."""
     check_readable(record)
-    if record.method != structs.STORED:
-        raise RefusedError(
-            f"{shown(record.name)} is compressed, so it cannot be taken apart; repair the file without this "
-            "edit first, which writes it uncompressed."
-        )
     if record.crc and _checksum(chunks(source, record)) != record.crc:
         raise RefusedError(
             f"{shown(record.name)} does not match its checksum, which this edit would hide; use another copy."
@@ -362,16 +359,36 @@ def is_untouched(plan: StoragePlan, record: Record) -> bool:
 
 
 def _pieces(source: Source, records: dict[str, Record], plan: StoragePlan) -> tuple[Segment, ...]:
-    if plan.generate is not None:
-        generate = plan.generate
-        return (Generated(plan.nbytes, _reopened(source.file, lambda again: generate(_reader(again, records)))),)
-    record = records[plan.old.key]
-    return tuple(Copy(record.data_offset + offset, length) for offset, length in plan.pieces or ())
+    key, pieces, generate = plan.old.key, plan.pieces or (), plan.generate
+    if generate is None and records[key].method == structs.STORED:
+        return tuple([Copy(records[key].data_offset + offset, length) for offset, length in pieces])
+
+    def made(again: Source) -> Iterator[bytes]:
+        with ExitStack() as stack:
+            read = _reader(again, records, stack)
+            if generate is not None:
+                yield from generate(read)
+                return
+            for offset, length in pieces:
+                yield from (read(key, offset + at, min(CHUNK, length - at)) for at in range(0, length, CHUNK))
+
+    return (Generated(plan.nbytes, _reopened(source.file, made)),)
 
 
-def _reader(source: Source, records: dict[str, Record]) -> ReadStorage:
-    """Read ``length`` bytes at ``offset`` of one of some stored records."""
-    return lambda key, offset, length: source.read(records[key].data_offset + offset, length)
+def _reader(source: Source, records: dict[str, Record], stack: ExitStack) -> ReadStorage:
+    """Read ``length`` bytes at ``offset`` of one of some records; one that is compressed is inflated first, once."""
+    unpacked: dict[str, SpooledTemporaryFile[bytes]] = {}
+
+    def read(key: str, offset: int, length: int) -> bytes:
+        if records[key].method == structs.STORED:
+            return source.read(records[key].data_offset + offset, length)
+        if key not in unpacked:
+            unpacked[key] = stack.enter_context(SpooledTemporaryFile(CHUNK))  # noqa: SIM115  # the stack closes it
+            unpacked[key].writelines(chunks(source, records[key]))
+        unpacked[key].seek(offset)
+        return unpacked[key].read(length)
+
+    return read
 
 
 def _reopened(path: str, make: Callable[[Source], Iterator[bytes]]) -> Callable[[], Iterator[bytes]]:

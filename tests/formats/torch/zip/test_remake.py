@@ -10,7 +10,7 @@ import torch
 from ckptdoctor.edits import Compact, Drop, MakeContiguous
 from ckptdoctor.errors import RefusedError, UnprovenError
 from ckptdoctor.writing import Copy, Generated
-from tests.formats.torch.zip.forge import assembled, part, parts_of, saved
+from tests.formats.torch.zip.forge import assembled, deflated, part, parts_of, saved
 from tests.formats.torch.zip.rewriting import recipe_of, rewritten
 
 DATA = bytes(range(256)) * 40
@@ -106,13 +106,33 @@ def test_damaged_storage_is_not_cut(archive):
 
 
 def test_deflated(archive):
-    """A compressed storage is inflated with its checksum carried over; cutting it is refused."""
+    """A compressed storage is inflated with its checksum carried over."""
     path = archive(views(), method=8)
     copy = rewritten(path)
     assert DATA in copy
     assert record(copy) == (DATA, zlib.crc32(DATA))
-    with pytest.raises(RefusedError, match="writes it uncompressed"):
-        rewritten(path, CUT)
+
+
+def test_a_deflated_storage_is_cut(archive):
+    """It is inflated for that, and the same bytes are kept of it as of one that is not compressed."""
+    wanted = DATA[10:20] + DATA[300:400]
+    assert record(rewritten(archive(views(), method=8), CUT)) == (wanted, zlib.crc32(wanted))
+
+
+@pytest.mark.parametrize("times", [1, 150], ids=["in memory", "through a file"])
+def test_a_deflated_storage_is_put_in_another_order(archive, times):
+    """It is inflated for that, however large it is."""
+    turned = torch.frombuffer(bytearray(DATA * times), dtype=torch.uint8).view(-1, 256).t()
+    wanted = bytes(turned.flatten().tolist())
+    path = archive([turned], method=8)
+    assert record(rewritten(path, MakeContiguous(((0,),)))) == (wanted, zlib.crc32(wanted))
+
+
+def test_a_damaged_deflated_storage_is_not_cut(archive):
+    """Its checksum would be another afterwards."""
+    footer = b"PK\7\x08\5\0\0\0" + len(deflated(DATA)).to_bytes(4, "little") + LENGTH
+    with pytest.raises(RefusedError, match="does not match its checksum"):
+        rewritten(archive(views(), method=8, central={"crc": 5}, footer=footer), CUT)
 
 
 def test_deflated_and_damaged(archive):

@@ -19,6 +19,12 @@ from ckptdoctor.formats.safetensors.spans import Cut, Member, cut
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.writing.recipe import Copy, Generated, Segment
 
+# an entry as nearly all writers put it: all but its dtype and its offsets, which need not be parsed then
+_PLAIN = re.compile(
+    r'(\{\s*"dtype"\s*:\s*")\w+("\s*,\s*"shape"\s*:\s*\[[\d,\s]*\]\s*,\s*'
+    r'"data_offsets"\s*:\s*\[\s*)\d+(\s*,\s*)\d+(\s*\]\s*\})',
+    re.ASCII,
+)
 _COMPACT = '{"dtype":"","shape":[],"data_offsets":[0,0]}'  # as safetensors writes an entry
 
 
@@ -126,9 +132,15 @@ class _Members:
             return Member(key, self._name(key), self._text.colon, said, self._text.comma)
         old = self._old[entry.was]
         made = old if key == entry.was else replace(old, key=key, name=self._name(key))
-        if _info(self._header, entry.was) == (entry.dtype, entry.shape, *place):
+        was = _info(self._header, entry.was)
+        if was == (entry.dtype, entry.shape, *place):
             return made
-        return replace(made, value=_described(old.value, entry, place, self._comma))
+        plain = _PLAIN.fullmatch(old.value) if was.shape == entry.shape else None
+        if plain is None:
+            return replace(made, value=_described(old.value, entry, place, self._comma))
+        before, shape, between, after = plain.groups()
+        said = f"{before}{entry.dtype.safetensors}{shape}{place[0]}{between}{place[1]}{after}"
+        return replace(made, value=said)
 
     def _name(self, key: str) -> str:
         return self._old[key].name if key in self._old else self._quote(key)

@@ -12,7 +12,7 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, FileSource
 from ckptdoctor.edits import Edit
 from ckptdoctor.edits.applied.wanted import wanted_of
-from ckptdoctor.writing import Copy, Literal, Recipe
+from ckptdoctor.writing import Generated, Literal, Recipe
 
 
 def raw(header: str | bytes, data: bytes = b"") -> bytes:
@@ -69,9 +69,10 @@ def made(recipe: Recipe, original: bytes) -> bytes:
     """The output of a recipe."""
     parts = []
     for segment in recipe.segments:
-        assert isinstance(segment, (Literal, Copy))
         if isinstance(segment, Literal):
             parts.append(segment.data)
+        elif isinstance(segment, Generated):
+            parts += segment.chunks()
         else:
             assert segment.offset + segment.length <= len(original)
             parts.append(original[segment.offset : segment.offset + segment.length])

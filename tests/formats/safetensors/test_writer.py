@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import random
 import tempfile
+from itertools import permutations
 from pathlib import Path
+from struct import pack
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ from safetensors.torch import load, save, save_file
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.edits import (
+    Cast,
     Compact,
     Convert,
     Drop,
@@ -171,6 +174,25 @@ def test_the_style_of_another_writer_is_kept(indent, ascii_only, tmp_path):
     path.write_bytes(back)
     again = rewritten(path, Rename((), (("x", "a"),)))
     assert again[8:].startswith(text.encode())
+
+
+FIELDS = ['"dtype" : "F32"', '"shape":[ 1 ,2]', '"data_offsets" :\n[ {},{} ]', '"note":"[1,2]"']
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
+@pytest.mark.parametrize("note", [False, True])
+def test_of_an_entry_that_moves_and_is_cast_only_dtype_and_offsets_change(order, note, tmp_path):
+    """Whatever blanks are in it, in whatever order its fields are, and whatever else it holds."""
+    fields = [FIELDS[each] for each in (*order, *([3] if note else []))]
+    said = "{" + ", \t".join(fields) + " }"
+    path = tmp_path / "m.safetensors"
+    old = {"first": entry(0, 8), "w": "@", "x": "@"}
+    text = json.dumps(old).replace('"@"', said.replace("{},{}", "8,16"), 1)
+    path.write_bytes(raw(text.replace('"@"', said.replace("{},{}", "16,24")), bytes(8) + pack("<4f", 1, 2, 3, 4)))
+    out = rewritten(path, Drop((("first",),)), Cast((("w",), ("x",)), "bfloat16"))
+    length = int.from_bytes(out[:8], "little")
+    moved = [said.replace('"F32"', '"BF16"').replace("{},{}", f"{at},{at + 4}") for at in (0, 4)]
+    assert out[8 : 8 + length].decode().rstrip() == f'{{"w": {moved[0]}, "x": {moved[1]}}}'
 
 
 @pytest.mark.parametrize(

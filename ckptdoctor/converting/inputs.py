@@ -34,6 +34,7 @@ from ckptdoctor.facts.devices import whole_dtensors
 from ckptdoctor.facts.reader_notes import require_every_file, require_own_values, to_salvage
 from ckptdoctor.formats.folders.shards import shard_sets
 from ckptdoctor.formats.fresh.strided import refusal, segments
+from ckptdoctor.formats.suffixes import converted_first
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.wording import and_more
 from ckptdoctor.writing.checksums import Bytes
@@ -71,8 +72,9 @@ def inputs(paths: Sequence[str], root: str | None = None, names: Sequence[str] =
     with ExitStack() as stack:
         pairs = [_read(stack, path, root if len(paths) == 1 else None) for path in paths]
         checkpoints, sources = tuple([one for one, _ in pairs]), tuple([other for _, other in pairs])
-        if len({each.big_endian for each in checkpoints}) > 1:
-            raise RefusedError("Some of the files are big-endian and others are not; convert those on their own first.")
+        turned = [path for path, each in zip(paths, checkpoints, strict=True) if each.big_endian]
+        if 0 < len(turned) < len(paths):
+            raise RefusedError(f"{turned[0]} is big-endian, and others are not. {converted_first(turned[0])}")
         file = file_in(checkpoints[0], sources[0].file)
         wanted = _together(checkpoints, names, file)
         identity = sources[0].identity if file == sources[0].file else None

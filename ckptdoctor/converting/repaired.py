@@ -17,6 +17,7 @@ from ckptdoctor.errors import CkptDoctorError, RefusedError
 from ckptdoctor.examine.file import check
 from ckptdoctor.facts.reader_notes import require_own_values
 from ckptdoctor.findings import Loader, NextStep, Proof
+from ckptdoctor.formats.suffixes import converted_first
 from ckptdoctor.noun import replace
 from ckptdoctor.prove.output import counted
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal
@@ -55,9 +56,8 @@ def _wanted(plan: Plan) -> Wanted:
     else:
         require_whole(original, path, ROOT)
         if original.big_endian and plan.wanted.remade:
-            raise RefusedError(
-                "The values are big-endian, so they cannot be used in computations; convert the file first."
-            )
+            why = f"The values of {path} are big-endian, so they cannot be used in computations."
+            raise RefusedError(f"{why} {converted_first(path)}")
     wanted = by_itself(plan.wanted, file_in(original, plan.file))
     return replace(wanted, contents=plain(wanted.contents))
 

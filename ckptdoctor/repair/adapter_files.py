@@ -14,6 +14,7 @@ from ckptdoctor.errors import RefusedError, UsageError
 from ckptdoctor.facts.adapters import Adapter, AdapterPart, adapter_in
 from ckptdoctor.facts.names import ADAPTER_CONFIG, ADAPTER_FILES
 from ckptdoctor.facts.siblings import Config, folder_of, read_config
+from ckptdoctor.formats.suffixes import converted_first
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.adapter_strength import IA3, Strength, strength_of
 from ckptdoctor.wording import and_so_on, plural
@@ -147,7 +148,8 @@ def donor_of(base: Checkpoint, wanted: Wanted) -> Donor:
     with formats.opened(file) as (source, container):
         checkpoint = formats.read(source, container)
     if checkpoint.big_endian:
-        raise RefusedError(f"{file} is big-endian, so it cannot be used in computations; convert it first.")
+        why = f"The values of {file} are big-endian, so they cannot be used in computations."
+        raise RefusedError(f"{why} {converted_first(file)}")
     state_dict = next((each for each in checkpoint.state_dicts if adapter_in(each) is not None), None)
     adapter = adapter_in(state_dict) if state_dict is not None else None
     if state_dict is None or adapter is None:

@@ -14,7 +14,7 @@ Detection
     The ``byteorder`` record is read.
 
 Repair
-    Load it with torch on any machine and save it again.
+    Load it with torch on any machine and save it again, or convert it to safetensors with ``ckptdoctor convert``.
 """
 
 from __future__ import annotations
@@ -49,5 +49,5 @@ def big_endian_storage(subject: Noted) -> Iterator[Problem]:
         notes_of(subject, NoteKind.BIG_ENDIAN),
         otherwise="the values are stored in big-endian byte order",
         cause="torch.load swaps them; other readers may take them as they are and give wrong values.",
-        advice="Load it with torch.load and save it again.",
+        advice="Load it with torch.load and save it again, or convert it to safetensors: ckptdoctor convert.",
     )

@@ -18,6 +18,7 @@ from ckptdoctor.checkpoint.progress import WORTH_A_THREAD, in_order
 from ckptdoctor.edits import Cast, Compute, Dequantize, FuseNorm
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.errors import RefusedError, UnprovenError
+from ckptdoctor.formats.suffixes import converted_first
 from ckptdoctor.formats.torch.patch.reconcile import reconcile
 from ckptdoctor.formats.torch.patch.storage_plans import ReadStorage, StoragePlan
 from ckptdoctor.formats.torch.read import storages_in
@@ -71,9 +72,11 @@ def write_copy(wanted: Wanted, source: Source) -> Recipe:
     big_endian = wanted.original.big_endian
     computed = any(isinstance(each, (Cast, Compute, Dequantize, FuseNorm)) for each in wanted.edits)
     if computed and big_endian:
-        raise RefusedError("The values are big-endian, so they cannot be used in computations; convert the file first.")
+        why = f"The values of {source.path} are big-endian, so they cannot be used in computations."
+        raise RefusedError(f"{why} {converted_first(source.path)}")
     if big_endian and any(plan.new for plan in edited.storages):
-        raise RefusedError("New storages would not have the byte order of the others in this archive.")
+        why = f"New storages would not have the byte order of the others in {source.path}."
+        raise RefusedError(f"{why} {converted_first(source.path)}")
     new = encode(pickle) + data[pickle.end :]
     crc = zlib.crc32(new) if record.crc else 0  # where none was computed, none is: a lone one would mean nothing
     moved = _moved(source, directory, (record.name, new, crc), storages) if edited.plans is None else None

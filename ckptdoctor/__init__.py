@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from ckptdoctor.checkpoint.expectation import Expected, Reference
     from ckptdoctor.checkpoint.progress import Progress
     from ckptdoctor.differences import Difference
-    from ckptdoctor.edits.conversion import ConvertReport
     from ckptdoctor.edits.grafts import FolderGraftReport, GraftReport
     from ckptdoctor.errors import (
         CkptDoctorError,
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
         UsageError,
         WriteError,
     )
-    from ckptdoctor.findings import FileReport, Finding, RepairReport, Report, SalvageReport, Severity
+    from ckptdoctor.findings import ConvertReport, FileReport, Finding, RepairReport, Report, SalvageReport, Severity
     from ckptdoctor.inplace.history import UndoReport
     from ckptdoctor.loading.load import load
     from ckptdoctor.pruning.prune import Pruned
@@ -82,14 +81,13 @@ _MODULES = {
     "checkpoint.expectation": ("Expected", "Reference"),
     "checkpoint.progress": ("Progress",),
     "differences": ("Difference",),
-    "edits.conversion": ("ConvertReport",),
     "edits.grafts": ("FolderGraftReport", "GraftReport"),
     "errors": (
         *("CkptDoctorError", "DamagedError", "HostileError", "MissingFileError", "MissingPackageError"),
         *("NotACheckpointError", "RefusedError", "TrainingError", "TruncatedError", "UnprovenError"),
         *("UnreadableError", "UsageError", "WriteError"),
     ),
-    "findings": ("FileReport", "Finding", "RepairReport", "Report", "SalvageReport", "Severity"),
+    "findings": ("ConvertReport", "FileReport", "Finding", "RepairReport", "Report", "SalvageReport", "Severity"),
     "inplace.history": ("UndoReport",),
     "loading": ("load",),
     "pruning.prune": ("Pruned",),

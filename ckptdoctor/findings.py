@@ -1,4 +1,4 @@
-"""Describes what an examination says: findings, what was skipped, and the report over one or more files."""
+"""Describes what an examination says, and what is reported of what was written: repairs, conversions, salvages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ckptdoctor.noun import field, noun
 
 if TYPE_CHECKING:  # most files need no repair
     from ckptdoctor.edits import Fix
-    from ckptdoctor.edits.conversion import ConvertReport
     from ckptdoctor.edits.fix import Step
     from ckptdoctor.edits.grafts import HealedTensor
 
@@ -191,6 +190,54 @@ class InPlace:
 
 
 @noun
+class Twins:
+    """Tensors of the file ``one`` that are in ``other`` under other names: ``number`` of the ``of`` that only it has.
+
+    ``names`` are some of them, as pairs.
+    """
+
+    one: str
+    other: str
+    number: int
+    of: int
+    names: tuple[tuple[str, str], ...] = ()
+
+
+@noun
+class ConvertReport:
+    """All that is said of one conversion.
+
+    Each of the ``tensors`` is ``identical``, ``remade`` or ``computed``.
+    """
+
+    sources: tuple[str, ...]  # as they were named
+    output: str
+    source_format: str
+    format: str
+    files: tuple[tuple[str, int], ...]  # name, in a folder below ``output``, and bytes of each that was written
+    tensors: int
+    nbytes: int
+    identical: int  # tensors that are ranges of the sources
+    remade: int  # tensors with the same elements in a new layout: in C order, put together out of pieces, unpacked
+    tied: tuple[tuple[str, str], ...] = ()  # (alias, owner): the bytes are kept under the owner's name alone
+    restored: tuple[tuple[str, str], ...] = ()  # (alias, owner): tied again, as the metadata of the source says
+    doubled: int = 0  # tensors that shared memory and have bytes of their own now
+    sidecar: str | None = None  # the file of what are not tensors
+    kept: tuple[str, ...] = ()  # what is in the sidecar
+    described: tuple[str, ...] = ()  # objects in it that are not plain data
+    left_out: tuple[str, ...] = ()  # what was not asked for
+    absent: tuple[str, ...] = ()  # what belongs to the sources and was in none of them
+    root: KeyPath = ()  # the part of the sources that was asked for
+    weights: KeyPath | None = None  # where the state dict is in the output
+    replaces_original: bool = False
+    seconds: float = 0.0
+    called: str | None = None  # the name that a tensor got that had none
+    twins: tuple[Twins, ...] = ()  # weights that several sources have under different names, and the output twice
+    computed: int = 0  # tensors that a repair computes, and a second computation as well
+    next: NextStep | None = None  # what to do with a file that torch wrote and that kept all it holds
+
+
+@noun
 class RepairReport:
     """All that is said of one repair: planned, or carried out when there is a ``proof``.
 
@@ -249,7 +296,8 @@ class SalvageReport:
     ``recovered`` counts the tensors in the output, ``verified`` those of them that a checksum vouches for. ``left_out``
     are the places in lists where None stands for what was lost. ``lost_files`` says of each file of a folder of which
     nothing is saved why that is so; which tensors it held is known only where an index says it. ``healed`` are tensors
-    in the output of which one bit is another than in the original. ``notes`` say what else is not as it was.
+    in the output of which one bit is another than in the original. ``notes`` say what else is not as it was. ``next``
+    says what to do with a file that was written.
     """
 
     path: str
@@ -263,6 +311,7 @@ class SalvageReport:
     lost_files: tuple[str, ...] = ()
     healed: tuple[HealedTensor, ...] = ()
     notes: tuple[str, ...] = ()
+    next: NextStep | None = None
 
     @property
     def partial(self) -> tuple[LostTensor, ...]:

@@ -433,7 +433,6 @@ BEHIND_DOORS = {
     # examined a thousand times, where every rule would take its time as well
     "formats/mangling.py": {"examine.integrity"},
     # nouns of one room that another is asked about, and its plain functions of texts and shapes
-    "converting/test_conversion.py": {"edits.conversion"},
     "facts/test_optimizers.py": {"rules.optimizer.optimizer_order_mismatch"},
     "formats/folders/test_other_folders.py": {"rules.sharding.deepspeed_dir"},
     "formats/fresh/test_sidecar.py": {"checkpoint.keypath"},

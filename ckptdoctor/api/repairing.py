@@ -21,9 +21,8 @@ from ckptdoctor.api.arguments import (
     told,
     told_as,
 )
-from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.edits.grafts import FolderGraftReport, GraftReport
-from ckptdoctor.findings import RepairReport, SalvageReport
+from ckptdoctor.findings import ConvertReport, RepairReport, SalvageReport
 from ckptdoctor.inplace.history import Entry, UndoReport
 from ckptdoctor.noun import noun
 

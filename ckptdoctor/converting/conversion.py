@@ -8,19 +8,19 @@ from itertools import combinations
 from shlex import join, quote
 from time import perf_counter
 
-from ckptdoctor.checkpoint import ROOT, FileIdentity, KeyPath, Tensor, show_path
+from ckptdoctor.checkpoint import ROOT, FileIdentity, KeyPath, NoteKind, Tensor, show_path
 from ckptdoctor.checkpoint.roots import beside, find_root
 from ckptdoctor.checkpoint.sharing import digest, is_readable, is_telling, probe
 from ckptdoctor.converting.inputs import Inputs, inputs
 from ckptdoctor.converting.request import DCP, ConvertRequest
 from ckptdoctor.converting.targets import to_dcp, to_safetensors, to_torch
-from ckptdoctor.converting.writing import Output, report_of, weights_of, write
+from ckptdoctor.converting.writing import Output, examined, report_of, weights_of, write
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits import SetSuffix
 from ckptdoctor.edits.applied.wanted import Wanted, kept
-from ckptdoctor.edits.conversion import ConvertReport, Twins
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.devices import whole_dtensors
+from ckptdoctor.findings import ConvertReport, Twins
 from ckptdoctor.formats.suffixes import SHARDED, TORCH_ZIP
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.plan import plan
@@ -30,6 +30,7 @@ from ckptdoctor.wording import beyond
 
 # what torch wrote is edited where it stands, so that objects, device tags and checksums stay as they are
 _LOSSLESS = ("torch zip", "torch legacy")
+_LAID_OUT = frozenset({NoteKind.BIG_ENDIAN, NoteKind.ZIP_UNUSUAL})
 
 
 def convert(request: ConvertRequest) -> ConvertReport:
@@ -50,8 +51,13 @@ def convert(request: ConvertRequest) -> ConvertReport:
 
 
 def _stays(request: ConvertRequest, given: Inputs) -> bool:
-    """Return whether the input is one file of torch, which is edited as it is."""
-    return len(request.paths) == 1 and given.checkpoints[0].format in _LOSSLESS and not any(request.names)
+    """Return whether the input is one file of torch, which is edited as it is.
+
+    One that has the other byte order, compressed records, or what torch rejects, is written in the usual form.
+    """
+    first = given.checkpoints[0]
+    usual = not any(note.kind in _LAID_OUT for note in first.notes)
+    return len(request.paths) == 1 and first.format in _LOSSLESS and usual and not any(request.names)
 
 
 def converted(request: ConvertRequest, wanted: Wanted, root: KeyPath, identity: FileIdentity | None) -> ConvertReport:
@@ -173,7 +179,7 @@ def lossless(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertRe
     wrapped = whole_dtensors(original) is not None
     if original.format == TORCH_ZIP and not root and not wrapped:
         copied = write(_as_it_is(request, given), request, given.identity)
-        return replace(copied, identical=len(original.tensors))
+        return replace(copied, identical=len(original.tensors), next=examined(request.output)[1])
     codes = [*([_LEGACY_FORMAT] if original.format != TORCH_ZIP else []), *([_DTENSORS] if wrapped else [])]
     selection = Selection(tuple(codes)) if codes else Selection()
     named = FixRequest(path=path, output=request.output, root=request.root, selection=selection, force=request.force)
@@ -192,6 +198,7 @@ def lossless(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertRe
         left_out=tuple(beside(given.wanted.contents.tree, root)),
         root=root,
         weights=weights_of(contents),
+        next=None if outcome.proof is None else outcome.proof.next,
     )
 
 

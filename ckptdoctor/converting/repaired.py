@@ -6,21 +6,19 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ckptdoctor import formats
 from ckptdoctor.checkpoint import ROOT, NoteKind, Tensor
 from ckptdoctor.checkpoint.changed_trees import source_of
 from ckptdoctor.converting.conversion import convert, converted
 from ckptdoctor.converting.inputs import absent, file_in, plain, require_whole
 from ckptdoctor.converting.request import ConvertRequest
+from ckptdoctor.converting.writing import examined
 from ckptdoctor.edits.applied.wanted import Wanted, by_itself
 from ckptdoctor.errors import CkptDoctorError, RefusedError
-from ckptdoctor.examine.file import check
 from ckptdoctor.facts.reader_notes import require_own_values
-from ckptdoctor.findings import Loader, NextStep, Proof
+from ckptdoctor.findings import Proof
 from ckptdoctor.formats.suffixes import converted_first
 from ckptdoctor.noun import replace
 from ckptdoctor.prove.output import counted
-from ckptdoctor.repair.loadable import next_step, weights_only_refusal
 from ckptdoctor.repair.plan import Plan
 from ckptdoctor.repair.repair import Outcome, elided, repair, require_repaired
 from ckptdoctor.writing.target import require_folder, resolve
@@ -92,11 +90,5 @@ def _said_of(file: str, path: str) -> Iterator[None]:
 
 def _examined(outcome: Outcome) -> Outcome:
     """Return the findings of check in the converted output, in the place of those it had before."""
-    found = check(outcome.plan.output)
-    proof = outcome.proof or Proof(0, 0)
-    after = NextStep(Loader.OTHER)
-    if not os.path.isdir(outcome.plan.output) and found.checkpoint is not None:
-        with formats.opened(outcome.plan.output) as (source, container):
-            refused = weights_only_refusal(source, container)
-        after = next_step(outcome.plan.output, found.checkpoint, found.findings, refused)
-    return replace(outcome, proof=replace(proof, findings=found.findings, next=after))
+    found, after = examined(outcome.plan.output)
+    return replace(outcome, proof=replace(outcome.proof or Proof(0, 0), findings=found, next=after))

@@ -11,9 +11,11 @@ from ckptdoctor.checkpoint import Checkpoint, FileIdentity, KeyPath, Role, Sourc
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.edits.applied.wanted import Wanted
-from ckptdoctor.edits.conversion import ConvertReport
+from ckptdoctor.examine.file import check
+from ckptdoctor.findings import ConvertReport, Finding, Loader, NextStep
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.prove.output import Checksums, CopyTally, prove
+from ckptdoctor.repair.loadable import next_step, weights_only_refusal
 from ckptdoctor.writing import Literal, Part, Recipe, publish_together
 from ckptdoctor.writing.folder import publish_folder
 
@@ -109,3 +111,13 @@ def _parts(output: str, wanted: Wanted, recipe: Recipe, sums: Checksums, tallies
 
 def _texts(file: tuple[str, bytes] | None, beside: Recipe) -> list[Part]:
     return [] if file is None else [Part(Recipe(beside.source, (Literal(file[1]),)), file[0])]
+
+
+def examined(path: str) -> tuple[tuple[Finding, ...], NextStep]:
+    """Return what check finds in an output, and what to do with it."""
+    found = check(path)
+    if os.path.isdir(path) or found.checkpoint is None:
+        return found.findings, NextStep(Loader.OTHER)
+    with formats.opened(path) as (source, container):
+        refused = weights_only_refusal(source, container)
+    return found.findings, next_step(path, found.checkpoint, found.findings, refused)

@@ -74,7 +74,7 @@ _WRITERS = {".gguf": ("GGUF", "llama.cpp's convert_hf_to_gguf.py"), ".onnx": ("O
 
 
 def converted_first(path: str) -> str:
-    """Return what to do about values in big-endian order: in a safetensors file next to it they are in the other."""
+    """Return what to do about an archive or about values that are edited in no copy: to write them in another form."""
     return f"Convert it first: ckptdoctor convert {quote(path)} {quote(os.path.splitext(path)[0] + '.safetensors')}"
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import show_path
-from ckptdoctor.edits.conversion import ConvertReport
+from ckptdoctor.findings import ConvertReport, Loader, NextStep
+from ckptdoctor.rendering import loading
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.json import SCHEMA, dump
 from ckptdoctor.rendering.numbers import plural, size
@@ -39,7 +39,7 @@ def _lines(report: ConvertReport, paint: Paint, width: int | None) -> Iterator[s
     files = f" ({plural(len(report.files), 'file')})" if len(report.files) > 1 else ""
     yield f"{paint.strong('wrote')} {escape(report.output)}{files} in {report.seconds:.2f} s; {kept}"
     yield from wrapped(f"verified · {proven(report)}", width, "", "  ")
-    yield f"next · {paint.accent(next_step(report))}"
+    yield from loading.lines(report.next, next_step(report), paint, width)
 
 
 def rows(report: ConvertReport, width: int | None) -> Iterator[str]:
@@ -91,21 +91,14 @@ def proven(report: ConvertReport) -> str:
 
 
 def next_step(report: ConvertReport) -> str:
-    """Return the call that loads the result."""
+    """Return the call that loads the result, or the command before it; "" where none is known."""
     if report.format == "torch zip":
-        steps = "".join(f"[{_literal(part) if isinstance(part, str) else part}]" for part in report.weights or ())
-        plain = all(isinstance(part, (str, int)) for part in report.weights or ())
-        return f"torch.load({_literal(report.output)}){steps if plain else ''}"
+        return loading.line(report.next or NextStep(Loader.TORCH), report.output, report.weights or ())
     if report.format == "torch distributed checkpoint":
-        return f"torch.distributed.checkpoint.load(state_dict, checkpoint_id={_literal(report.output)})"
+        return f"torch.distributed.checkpoint.load(state_dict, checkpoint_id={loading.literal(report.output)})"
     if report.format == "safetensors":
-        return f"safetensors.torch.load_file({_literal(report.output)})"
-    return f"AutoModel.from_pretrained({_literal(os.path.join(report.output, ''))}), with its config.json there"
-
-
-def _literal(text: str) -> str:
-    """Return text as Python and people write it; what cannot be shown is escaped."""
-    return json.dumps(text, ensure_ascii=escape(text) != text)
+        return f"safetensors.torch.load_file({loading.literal(report.output)})"
+    return f"AutoModel.from_pretrained({loading.literal(os.path.join(report.output, ''))}), with its config.json there"
 
 
 def as_json(report: ConvertReport, version: str) -> str:
@@ -124,6 +117,7 @@ def as_json(report: ConvertReport, version: str) -> str:
             "tensors": report.tensors,
             "bytes": report.nbytes,
             "proof": {"identical": report.identical, "remade": report.remade},
+            "next": next_step(report) or None,
             "root": show_path(report.root) if report.root else None,
             "called": report.called,
             "tied": dict(report.tied),

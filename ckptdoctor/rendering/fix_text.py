@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -10,9 +9,10 @@ from ckptdoctor.checkpoint import show_path
 from ckptdoctor.edits import Safety, WriteIndex
 from ckptdoctor.edits.fix import Change, Step
 from ckptdoctor.findings import Finding, InPlace, Loader, NextStep, Proof, RepairReport, Severity
-from ckptdoctor.rendering import conversion
+from ckptdoctor.rendering import conversion, loading
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.grouping import grouped, in_short, pattern
+from ckptdoctor.rendering.loading import literal
 from ckptdoctor.rendering.numbers import plural, size
 from ckptdoctor.rendering.paint import Paint
 from ckptdoctor.rendering.shell import fix_command, quote
@@ -46,7 +46,7 @@ def _outcome(report: RepairReport, paint: Paint, width: int | None) -> Iterator[
         worth = [each for each in left(report) if each.severity is not Severity.INFO or each.fix]
         yield from _left(worth, left_at(report), paint, width)
         if report.blocked:
-            yield from _next(report, paint, width)
+            yield from loading.lines(report.next, next_step(report), paint, width)
         return
     if report.steps:
         yield from _plan(report, paint, width)
@@ -63,7 +63,7 @@ def _outcome(report: RepairReport, paint: Paint, width: int | None) -> Iterator[
     yield from wrapped(f"verified · {verified(report, report.proof)}", width, "", "  ")
     worth = [each for each in left(report) if each.severity is not Severity.INFO]
     yield from _left(worth, left_at(report), paint, width)
-    yield from _next(report, paint, width)
+    yield from loading.lines(report.next, next_step(report), paint, width)
 
 
 def _changed(report: RepairReport, done: InPlace, paint: Paint) -> str:
@@ -89,13 +89,6 @@ def _undone(report: RepairReport) -> str:
     if report.next is None or report.next.loader is not Loader.CONVERT:
         return "nothing to repair"
     return f"neither torch.load nor safetensors loads this {format_name(report.format)} as it is: convert it"
-
-
-def _next(report: RepairReport, paint: Paint, width: int | None) -> Iterator[str]:
-    line, why = next_step(report), caution(report)
-    if why:
-        yield from wrapped(f"note · {why}", width, "", "  ")
-    yield f"next · {paint.accent(line)}" if line else "next · nothing is known to load it as it is"
 
 
 def kept(report: RepairReport) -> str:
@@ -273,7 +266,7 @@ def next_step(report: RepairReport) -> str:
     """Return the call that loads the result, or the command that makes it load; "" where none is known."""
     index = index_name(report)
     if index is not None:
-        folder = _literal(os.path.join(report.path, ""))
+        folder = literal(os.path.join(report.path, ""))
         place = os.path.join(report.path, index)
         command = f"mv {quote(report.output)} {quote(place)}"
         return f"AutoModel.from_pretrained({folder})" if report.replaces_original else escape(command)
@@ -281,52 +274,12 @@ def next_step(report: RepairReport) -> str:
         return conversion.next_step(report.conversion)
     path = left_at(report)
     after = report.next if report.next is not None else NextStep(Loader.NONE)
-    if after.loader is Loader.CONVERT:
-        return " ".join(["ckptdoctor convert", quote(path), *map(quote, after.options)])
-    if after.loader is Loader.FIX:
-        return " ".join(["ckptdoctor fix", quote(path), *map(escape, after.options)])
-    if report.in_place is not None and os.path.isdir(path) and not report.blocked:
+    done = after.loader not in (Loader.CONVERT, Loader.FIX)
+    if done and report.in_place is not None and os.path.isdir(path) and not report.blocked:
         config = "" if os.path.exists(os.path.join(path, "config.json")) else ", with its config.json there"
-        return f"AutoModel.from_pretrained({_literal(os.path.join(path, ''))}){config}"
-    call = _CALLS.get(after.loader)
-    if call is None:
-        return ""
-    weights = report.weights or () if report.conversion is None else report.conversion.weights or ()
-    steps = "".join(f"[{_literal(part) if isinstance(part, str) else part}]" for part in weights)
-    flat = after.loader is Loader.SAFETENSORS or not all(isinstance(part, (str, int)) for part in weights)
-    return f"{call.format(_literal(path))}{'' if flat else steps}"
-
-
-_CALLS = {
-    Loader.TORCH: "torch.load({})",
-    Loader.TORCH_ON_CPU: 'torch.load({}, map_location="cpu")',
-    Loader.SAFETENSORS: "safetensors.torch.load_file({})",
-    Loader.TRUSTED: "torch.load({}, weights_only=False)",
-    Loader.OURS: "ckptdoctor.load({})",
-}
-
-
-def caution(report: RepairReport) -> str:
-    """Return a warning about the next step; "" where torch.load loads the file as it is."""
-    after = report.next
-    if after is None or not after.refusal:
-        return ""
-    if after.loader is Loader.CONVERT:
-        told = not after.refusal.startswith("it is ")  # what it is was said before
-        return f"torch.load fails: {abridged(escape(after.refusal), _NAMES)}" if told else ""
-    refused = f"torch.load rejects it with weights_only=True: {abridged(escape(after.refusal), _NAMES)}"
-    if after.loader is Loader.TRUSTED:
-        return f"{refused}. weights_only=False runs code from the file: use it only if you trust the author"
-    if after.loader is Loader.OURS:
-        return f"{refused}. ckptdoctor.load runs nothing, and returns such objects as records"
-    return refused
-
-
-def _literal(text: str) -> str:
-    """Return text as Python and people write it; what cannot be shown is escaped."""
-    if escape(text) == text:
-        return json.dumps(text, ensure_ascii=False)
-    return json.dumps(text)
+        return f"AutoModel.from_pretrained({literal(os.path.join(path, ''))}){config}"
+    weights = report.weights if report.conversion is None else report.conversion.weights
+    return loading.line(after, path, weights or ())
 
 
 def _difference(report: RepairReport, paint: Paint) -> Iterator[str]:

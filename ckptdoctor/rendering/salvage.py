@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import show_path
-from ckptdoctor.findings import LostTensor, SalvageReport
+from ckptdoctor.findings import Loader, LostTensor, NextStep, SalvageReport
+from ckptdoctor.rendering import loading
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.flipped_bits import as_entry, flipped_back
 from ckptdoctor.rendering.json import SCHEMA, dump
@@ -46,6 +46,7 @@ def as_json(report: SalvageReport, version: str) -> str:
             "replaced_by_none": [show_path(path) for path in report.left_out],
             "healed": [as_entry(each) for each in report.healed],
             "notes": list(report.notes),
+            "next": next_step(report) or None,
         }
     )
 
@@ -84,7 +85,7 @@ def _lines(report: SalvageReport, paint: Paint) -> Iterator[str]:
     if report.lost or report.lost_files:
         yield f"note · {what_it_means(report)}"
     yield from (f"note · {escape(each)}" for each in report.notes)
-    yield f"next · {paint.accent(next_step(report))}"
+    yield from loading.lines(report.next, next_step(report), paint, None)
 
 
 def _whole(report: SalvageReport) -> str:
@@ -158,8 +159,8 @@ def _saved(part: int, whole: int) -> str:
 
 
 def next_step(report: SalvageReport) -> str:
-    """Return the call that loads the new file."""
-    name = json.dumps(report.output, ensure_ascii=escape(report.output) != report.output)
+    """Return the call that loads the new file, or the command before it; "" where none is known."""
     if report.format.startswith("sharded"):
-        return f"AutoModel.from_pretrained({name}), with its config.json there"
-    return f"safetensors.torch.load_file({name})" if report.format == "safetensors" else f"torch.load({name})"
+        return f"AutoModel.from_pretrained({loading.literal(report.output)}), with its config.json there"
+    loader = Loader.SAFETENSORS if report.format == "safetensors" else Loader.TORCH
+    return loading.line(report.next or NextStep(loader), report.output, ())

@@ -13,10 +13,9 @@ from ckptdoctor.checkpoint.source import Overlay
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.diagnose.findings import findings_of, possible, worst_first
 from ckptdoctor.diagnose.fixes import container_findings
-from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.errors import CkptDoctorError, WriteError
 from ckptdoctor.facts.globals import is_allowed, modern
-from ckptdoctor.findings import Finding, InPlace, Proof, RepairReport
+from ckptdoctor.findings import ConvertReport, Finding, InPlace, Proof, RepairReport
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.prove.output import trace
 from ckptdoctor.prove.same_contents import read_back, require_same

@@ -43,8 +43,8 @@ def salvage(path: str, output: str | None = None, *, force: bool = False) -> Sal
     if os.path.isdir(path):
         return salvage_folder(path, output, force=force)
     planned = plan_salvage(path, output or beside(path), force=force)
-    repair(planned.plan)
-    return planned.report
+    proof = repair(planned.plan).proof
+    return replace(planned.report, next=None if proof is None else proof.next)
 
 
 # ---- saves what is whole of a folder of shards: each shard by itself, and a new index of what there is

@@ -15,8 +15,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, load_model, save_file, save_model
 
 import ckptdoctor
-from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.errors import CkptDoctorError, DamagedError, RefusedError, UsageError, WriteError
+from ckptdoctor.findings import ConvertReport
 from tests.writing.helpers import leftovers
 
 

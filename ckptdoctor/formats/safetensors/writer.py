@@ -93,8 +93,8 @@ def _require_a_sound_header(source: Source, header: Header, edits: Sequence[Edit
     if source.size > header.end and not lengths:
         extra = source.size - header.end
         raise RefusedError(
-            f"{plural(extra, 'byte follows', 'bytes follow')} the last tensor, which a copy would lose; cut the "
-            "file off there first."
+            f"{plural(extra, 'byte follows', 'bytes follow')} the last tensor, which a copy would lose. Add --select "
+            "F008 --unsafe-fixes to cut them off."
         )
 
 

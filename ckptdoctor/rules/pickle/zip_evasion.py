@@ -16,7 +16,8 @@ Detection
     The central directory is compared with every record's own header, and names are compared whatever their case.
 
 Repair
-    None yet: download the file from its source again. Load it only with ``weights_only=True``.
+    Download the file from its source again. Load it only with ``weights_only=True``. Of an archive that is only
+    unusual, ``ckptdoctor convert`` writes the contents as ``torch.save`` would.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def zip_evasion(subject: Noted) -> Iterator[Problem]:
         _unusual_notes(subject),
         otherwise="torch does not write archives like this",
         cause="torch.save does not write this: torch rejects such a file, or reads it differently from other programs.",
-        advice="Download the file from its source again, or load it where it loads and save it with torch.save.",
+        advice="Download the file from its source again. ckptdoctor convert writes what is in it as torch.save would.",
     )
     yield from problems(
         notes_of(subject, NoteKind.PICKLE_HIDDEN_CALL),

@@ -18,6 +18,7 @@ from ckptdoctor.checkpoint import show_path
 from ckptdoctor.checkpoint.progress import heard
 from ckptdoctor.errors import CkptDoctorError, StoppedError
 from ckptdoctor.findings import FileReport, RepairReport, SalvageReport
+from ckptdoctor.noun import replace
 from ckptdoctor.remote import addresses
 from ckptdoctor.rendering import full
 from ckptdoctor.rendering.escape import escape
@@ -312,5 +313,5 @@ class SalvagingScreen(WritingScreen):
             text.append("✓ ", good).append(f"{line}\n")
         if said.lost:
             text.append(f"\n{what_it_means(said)}\n", "dim")
-        text.append("\nload it with\n", "dim").append(f"  {next_step(said)}", str(self.app.theme_variables["accent"]))
+        self._loads(text, next_step(replace(said, next=report.next)), report.next)
         return text

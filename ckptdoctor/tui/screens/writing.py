@@ -13,9 +13,10 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import ProgressBar, Static
 
-from ckptdoctor.findings import Proof, RepairReport, Severity
+from ckptdoctor.findings import NextStep, Proof, RepairReport, Severity
 from ckptdoctor.rendering.escape import escape
-from ckptdoctor.rendering.fix_text import caution, kept, next_step, verified
+from ckptdoctor.rendering.fix_text import kept, next_step, verified
+from ckptdoctor.rendering.loading import caution
 from ckptdoctor.rendering.numbers import size
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.keys import ANYWHERE, key
@@ -112,12 +113,15 @@ class WritingScreen(ModalScreen[bool]):
                 text.append(sign, self._style(look)).append(f"{line}\n")
             text.append("✓ ", self._style("success")).append("output re-read and verified byte for byte\n")
             self._remains(text, report.proof)
-        line, why = next_step(report), caution(report)
+        self._loads(text, next_step(report), report.next)
+        return text
+
+    def _loads(self, text: Text, line: str, after: NextStep | None) -> None:
         if line:
             title = "to make it loadable" if line.startswith("ckptdoctor fix") else "load it with"
             text.append(f"\n{title}\n", "dim").append(f"  {line}", self._style("accent"))
+        why = caution(after)
         text.append(f"\n  {why}" if why else "", "dim")
-        return text
 
     def _remains(self, text: Text, proof: Proof) -> None:
         for finding in proof.findings:

@@ -96,9 +96,8 @@ def require_one_reading(source: Source, directory: Directory) -> None:
         raise UnprovenError(f"Lossless repair cannot be proven, because readers may disagree on the archive: {reason}.")
     first = min(record.header_offset for record in directory.records)
     if first and first_name(source) != pickle_record(directory).name:  # an old pickle, replaced in place, is no loss
-        raise RefusedError(
-            f"{plural(first, 'byte is', 'bytes are')} before the archive, which a copy would lose; remove them first."
-        )
+        why = f"{plural(first, 'byte is', 'bytes are')} before the archive, which a copy would lose."
+        raise RefusedError(f"{why} {converted_first(source.path)}")
 
 
 def proven(source: Source, record: Record) -> ReadPickle:

@@ -20,6 +20,7 @@ Programming errors are not caught, and are not in this tree.
 from __future__ import annotations
 
 from errno import ENOENT
+from functools import partial
 
 
 class CkptDoctorError(Exception):
@@ -33,6 +34,9 @@ class CkptDoctorError(Exception):
         self.message = message
         self.offset = offset
         self.member = member
+
+    def __str__(self) -> str:  # ImportError and OSError have their own ideas
+        return self.message
 
     def __repr__(self) -> str:
         from ckptdoctor.brief import brief_error
@@ -56,8 +60,9 @@ class MissingFileError(UnreadableError, FileNotFoundError):
         self.filename = filename
         self.errno = ENOENT
 
-    def __str__(self) -> str:
-        return self.message
+    def __reduce__(self) -> tuple[object, ...]:
+        """Say how to make it again in another process: with its ``filename``, which ``args`` do not have."""
+        return partial(type(self), filename=self.filename), (self.message,), vars(self)
 
 
 class NotACheckpointError(CkptDoctorError):

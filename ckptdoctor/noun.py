@@ -159,7 +159,7 @@ def _made(cls: type, frozen: bool, eq: bool, slots: bool) -> type:
     body = vars(cls)
     methods = {
         name: method
-        for name, method in _methods(known, frozen, eq, slots).items()
+        for name, method in _methods(known, frozen, eq, slots or hasattr(cls, "__setstate__")).items()
         if name not in body or (name == "__hash__" and body[name] is None)
     }
     named = tuple([name for name, each in known.items() if each.init])
@@ -207,8 +207,11 @@ def _again(cls: type, own: dict[str, _Field], slots: tuple[str, ...] | None, met
     return made
 
 
-def _methods(known: dict[str, _Field], frozen: bool, eq: bool, slots: bool) -> dict[str, Any]:
-    """Return the methods that a dataclass has besides ``__init__``, by their names."""
+def _methods(known: dict[str, _Field], frozen: bool, eq: bool, state: bool) -> dict[str, Any]:
+    """Return the methods that a dataclass has besides ``__init__``, by their names.
+
+    ``state`` asks for what pickles it: for slots, or because what it inherits of that knows fewer fields.
+    """
     methods: dict[str, Any] = {"__repr__": _brief}
     if eq:
         told = _getter([name for name, each in known.items() if each.compare])
@@ -222,7 +225,7 @@ def _methods(known: dict[str, _Field], frozen: bool, eq: bool, slots: bool) -> d
         methods |= {"__eq__": __eq__, "__hash__": __hash__ if frozen else None}
     if frozen:
         methods |= {"__setattr__": _refuse_to_set, "__delattr__": _refuse_to_delete}
-    if slots:
+    if state:
         names = tuple(known)
 
         def __getstate__(self: object) -> list[object]:

@@ -65,6 +65,11 @@ def did_you_mean(word: str, known: Iterable[str], *, quote: str = '"') -> str:
     return f" Did you mean {quote}{near}{quote}?" if near else ""
 
 
+def not_one_of(option: str, word: str, words: Sequence[str]) -> str:
+    """Return the sentence for a word that an option does not take."""
+    return f'{option}: "{word}" is not one of {listed(words)}.{did_you_mean(word, words)}'
+
+
 def nearest(word: str, known: Iterable[str], alike: float = 0.6) -> str:
     """Return the one that is most like a word, whatever the case, or "" where no two are as much ``alike`` (0 to 1)."""
     from difflib import get_close_matches  # only ever needed where something is wrong

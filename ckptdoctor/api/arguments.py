@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from inspect import Signature, signature
+from numbers import Real
 from typing import ParamSpec, TypeVar, Union
 
 from ckptdoctor.brief import MOST_LINES
@@ -45,8 +46,11 @@ def from_python(function: Callable[P, R]) -> Callable[P, R]:
     Where torch is missing, it raises MissingPackageError.
     """
 
+    kinds = function.__annotations__
+
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        require_kinds(kinds, dict(zip(kinds, args, strict=False)) | kwargs)
         try:
             with asking_for_torch():
                 return function(*args, **kwargs)
@@ -56,6 +60,25 @@ def from_python(function: Callable[P, R]) -> Callable[P, R]:
             raise
 
     return call
+
+
+# arguments of these kinds are checked at the door; what takes other things, too, has its own check
+_KINDS: dict[str, tuple[type, str]] = {
+    "str": (str, "text"),
+    "int": (Real, "a number"),
+    "float": (Real, "a number"),
+    "BaseException": (BaseException, "an exception"),
+    "None": (type(None), "None"),
+}
+
+
+def require_kinds(annotations: Mapping[str, object], given: Mapping[str, object]) -> None:
+    """Raise TypeError for an argument that is not what its annotation says, which would fail somewhere inside."""
+    for name, value in given.items():
+        kinds = str(annotations.get(name)).split(" | ")
+        if all(kind in _KINDS for kind in kinds) and not any(isinstance(value, _KINDS[kind][0]) for kind in kinds):
+            said = " or ".join([_KINDS[kind][1] for kind in kinds if kind != "None"])
+            raise TypeError(f"{name}= takes {said}, not {type(value).__name__}")
 
 
 def in_arguments(message: str, known: Signature) -> str:
@@ -81,8 +104,18 @@ def in_arguments(message: str, known: Signature) -> str:
 
 
 def several(words: Words) -> tuple[str, ...]:
-    """Return one word, or several."""
-    return (words,) if isinstance(words, str) else tuple(words)
+    """Return one word, or several. Raises TypeError for what is not text."""
+    each = (words,) if isinstance(words, str) or not isinstance(words, Iterable) else tuple(words)
+    for word in each:
+        if not isinstance(word, str):
+            raise TypeError(f"expected text, or several texts, not {type(word).__name__}")
+    return each
+
+
+def paths_of(given: Path | Iterable[Path]) -> tuple[str, ...]:
+    """Return one path, or several, as text."""
+    several = (given,) if isinstance(given, (str, bytes, os.PathLike)) or not isinstance(given, Iterable) else given
+    return tuple([os.fsdecode(each) for each in several])
 
 
 def a_screen(text: str, all_of_it: str) -> str:
@@ -106,7 +139,7 @@ def told_as(kind: type[R], report: object) -> R:
 
 def optional(path: Path | None) -> str | None:
     """Return a path as text, or None where none is given."""
-    return None if path is None else os.fspath(path)
+    return None if path is None else os.fsdecode(path)
 
 
 @contextmanager
@@ -120,7 +153,7 @@ def told(progress: Listener | None) -> Iterator[None]:
 
 
 def target(
-    model: object, like: Path | None, config: Path | None, error: str | None
+    model: object, like: Path | None, config: Path | None, error: str | BaseException | None
 ) -> tuple[Reference | None, Settings]:
     """Return what the file should fit: a reference for an object of Python, or the settings with which one is found.
 
@@ -134,5 +167,6 @@ def target(
     code = model if isinstance(model, str) else None
     if code is not None and os.path.exists(code):
         raise UsageError(f"model= takes a module, or the name of your code; the path of a file goes to like={code!r}.")
+    said = str(error) if isinstance(error, BaseException) else error
     reference = None if model is None or code is not None else as_reference(model)
-    return reference, Settings(like=optional(like), model=code, config=optional(config), error=error)
+    return reference, Settings(like=optional(like), model=code, config=optional(config), error=said)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ckptdoctor.api.arguments import Listener, Path, a_screen, from_python, in_a_screen, target, told_as
+from ckptdoctor.api.arguments import Listener, Path, Words, a_screen, from_python, in_a_screen, several, target, told_as
 from ckptdoctor.checkpoint.progress import Progress, follow
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.findings import FileReport, Finding, Report, Severity
@@ -105,20 +104,21 @@ def check(
     model: object = None,
     like: Path | None = None,
     config: Path | None = None,
-    error: str | None = None,
+    error: str | BaseException | None = None,
     root: str | None = None,
     deep: bool = False,
-    select: Sequence[str] | None = None,
-    extend_select: Sequence[str] = (),
-    ignore: Sequence[str] = (),
+    select: Words | None = None,
+    extend_select: Words = (),
+    ignore: Words = (),
     progress: Listener | None = None,
 ) -> CheckReport:
     """Return what is wrong with one checkpoint, worst finding first, and what was not examined.
 
     ``model`` is what it should fit: a torch.nn.Module, a mapping of keys to tensors or shapes, a ``Reference``, or
     "nets:Net", the name of your code. Or ``like``, another checkpoint; or ``config``, a Hugging Face config.json; or
-    ``error``, the text of an error of ``load_state_dict``. ``root`` is the state dict that matters ("state_dict");
-    ``deep`` reads every byte. ``select``, ``extend_select`` and ``ignore`` are rule codes, names or prefixes.
+    ``error``, an error of ``load_state_dict`` or its text. ``root`` is the state dict that matters ("state_dict");
+    ``deep`` reads every byte. ``select``, ``extend_select`` and ``ignore`` are one rule code, name or
+    prefix, or several.
     ``progress`` is called with ``what``, ``done`` and ``total`` bytes while that goes on.
 
     Damage is a finding; ``report.error`` is set for what could not be examined at all, such as a missing file.
@@ -132,14 +132,14 @@ def check(
     from ckptdoctor.examine.file import diagnose
 
     reference, settings = target(model, like, config, error)
-    selection = Selection(None if select is None else tuple(select), tuple(ignore), tuple(extend_select))
+    selection = Selection(None if select is None else several(select), several(ignore), several(extend_select))
     settings = replace(settings, selection=selection, deep=deep, root=root, unpack=False)
 
     def hear(event: object) -> None:
         if progress is not None and isinstance(event, Progress):
             progress(event)
 
-    report = follow(diagnose(os.fspath(path), settings, reference), hear)
+    report = follow(diagnose(os.fsdecode(path), settings, reference), hear)
     if report.interrupted:
         raise KeyboardInterrupt
     return told_as(CheckReport, report)

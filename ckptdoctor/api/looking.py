@@ -73,9 +73,11 @@ class OpenCheckpoint(Checkpoint):
         from ckptdoctor.loading.load import load_part
 
         try:
-            place = find_root(self.tree, key)
+            place = find_root(self.tree, key) if isinstance(key, str) else None
         except UsageError as error:
             raise KeyError(key) from error
+        if place is None:
+            raise KeyError(key)
         value = at(self.tree, place)
         if value is None or isinstance(value, (bool, int, float, str, bytes)):
             return value
@@ -109,8 +111,10 @@ def open(path: Path, *, framework: Framework = "pt") -> OpenCheckpoint:
     ('module.conv1.weight', (10,))
     """
     from ckptdoctor import formats
+    from ckptdoctor.loading.load import require_framework
 
-    read = formats.open_checkpoint(os.fspath(path), headers=True)
+    require_framework(framework)
+    read = formats.open_checkpoint(os.fsdecode(path), headers=True)
     fields: dict[str, Any] = {name: getattr(read, name) for name in Checkpoint.__match_args__}
     return OpenCheckpoint(**fields | {"framework": framework})
 
@@ -203,7 +207,7 @@ def diff(
     from ckptdoctor.diffing import diff as comparing
     from ckptdoctor.diffing.request import DiffRequest
 
-    request = DiffRequest(os.fspath(a), os.fspath(b), root, root_b, rtol, atol)
+    request = DiffRequest(os.fsdecode(a), os.fsdecode(b), root, root_b, rtol, atol)
     with told(progress):
         if not (values or rtol or atol):
             return told_as(Compared, comparing.diff(request))
@@ -243,8 +247,8 @@ def report(
     _, settings = target(model, like, config, None)
     settings = replace(settings, deep=not headers_only, root=root)
     with told(progress):
-        write_report(os.fspath(path), optional(other), os.fspath(output), settings, force=force)
-    return os.fspath(output)
+        write_report(os.fsdecode(path), optional(other), os.fsdecode(output), settings, force=force)
+    return os.fsdecode(output)
 
 
 class Explained(Explanation):
@@ -284,5 +288,5 @@ def explain(error: str | BaseException, path: Path | None = None) -> Explained:
         error = "".join(format_exception(type(error), error, error.__traceback__))
     found = explain(error, optional(path))
     if path is not None and found.hits:
-        found = judged(found, error, os.fspath(path))
+        found = judged(found, error, os.fsdecode(path))
     return Explained(*[getattr(found, name) for name in Explanation.__match_args__])

@@ -16,12 +16,14 @@ from ckptdoctor.api.arguments import (
     from_python,
     in_a_screen,
     optional,
+    paths_of,
     several,
     target,
     told,
     told_as,
 )
 from ckptdoctor.edits.grafts import FolderGraftReport, GraftReport
+from ckptdoctor.errors import UsageError
 from ckptdoctor.findings import ConvertReport, RepairReport, SalvageReport
 from ckptdoctor.inplace.history import Entry, UndoReport
 from ckptdoctor.noun import noun
@@ -50,7 +52,7 @@ def fix(
     model: object = None,
     like: Path | None = None,
     config: Path | None = None,
-    error: str | None = None,
+    error: str | BaseException | None = None,
     root: str | None = None,
     drop: Words = (),
     keep: Words = (),
@@ -73,7 +75,7 @@ def fix(
     map: Path | None = None,
     reverse: bool = False,
     write_map: Path | None = None,
-    select: Sequence[str] | None = None,
+    select: Words | None = None,
     unsafe_fixes: bool = False,
     diff: bool = False,
     force: bool = False,
@@ -100,9 +102,9 @@ def fix(
 
     reference, settings = target(model, like, config, error)
     if reference is None:
-        reference = read_reference(settings, os.fspath(path))
+        reference = read_reference(settings, os.fsdecode(path))
     request = FixRequest(
-        path=os.fspath(path),
+        path=os.fsdecode(path),
         output=optional(output),
         root=root,
         drop=several(drop),
@@ -119,12 +121,12 @@ def fix(
         tie=tie,
         remap_optimizer=remap_optimizer,
         dtype=None if dtype is None else cast_target(dtype),
-        selection=Selection(None if select is None else tuple(select)),
+        selection=Selection(None if select is None else several(select)),
         unsafe=unsafe_fixes,
         force=force,
         auto=auto or ((reference is not None or error is not None) and not remap_optimizer),
         reference=reference,
-        error=error,
+        error=settings.error,
         name_map=fixing.read_map(optional(map), reverse),
         write_map=optional(write_map),
         qkv_layout=qkv_layout,
@@ -179,10 +181,11 @@ def convert(
     from ckptdoctor.converting import conversion as converting
     from ckptdoctor.converting.request import ConvertRequest, size_of
 
-    paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
     size = size_of(shard_size) if isinstance(shard_size, str) else shard_size
-    named = tuple([os.fspath(each) for each in paths])
-    request = ConvertRequest(named, os.fspath(output), size, root, flatten, clone_ties, force, to)
+    named = paths_of(path)
+    if not named:
+        raise UsageError("convert() needs a file to convert.")
+    request = ConvertRequest(named, os.fsdecode(output), size, root, flatten, clone_ties, force, to)
     with told(progress):
         return told_as(Converted, converting.convert(request))
 
@@ -211,15 +214,14 @@ def merge(
     """
     from ckptdoctor.converting import conversion as converting
     from ckptdoctor.converting.request import ConvertRequest, size_of
-    from ckptdoctor.errors import UsageError
 
-    files = [os.fspath(each) for each in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
-    parts = {name: os.fspath(each) for name, each in (part or {}).items()}
-    if not os.fspath(output) or not (files or parts):
+    files = paths_of(paths)
+    parts = {name: os.fsdecode(each) for name, each in dict(part or {}).items()}
+    if not os.fsdecode(output) or not (files or parts):
         raise UsageError("merge() needs the files to put together, or part=, and the output.")
     size = size_of(shard_size) if isinstance(shard_size, str) else shard_size
     names = ("",) * len(files) + tuple(parts)
-    request = ConvertRequest((*files, *parts.values()), os.fspath(output), size, force=force, names=names)
+    request = ConvertRequest((*files, *parts.values()), os.fsdecode(output), size, force=force, names=names)
     with told(progress):
         return told_as(Converted, converting.convert(request))
 
@@ -255,7 +257,7 @@ def salvage(
     from ckptdoctor.salvaging.salvage import salvage
 
     with told(progress):
-        return told_as(Salvaged, salvage(os.fspath(path), optional(output), force=force))
+        return told_as(Salvaged, salvage(os.fsdecode(path), optional(output), force=force))
 
 
 @noun
@@ -319,7 +321,7 @@ def graft(
     from ckptdoctor.grafting.folders import graft_folder
     from ckptdoctor.grafting.request import GraftRequest
 
-    named = os.fspath(path), optional(donor), optional(output)
+    named = os.fsdecode(path), optional(donor), optional(output)
     request = GraftRequest(*named, several(key), root, from_root, unsafe_fixes, force, diff)
     with told(progress):
         if os.path.isdir(named[0]):
@@ -355,7 +357,7 @@ def undo(path: Path, *, list: bool = False) -> UndoReport | tuple[Entry, ...]:
     from ckptdoctor.inplace import history
     from ckptdoctor.inplace.disk import SystemDisk
 
-    history.require_there(os.fspath(path))
+    history.require_there(os.fsdecode(path))
     if list:
-        return tuple(history.history(SystemDisk(), os.fspath(path)))
-    return told_as(Undone, history.undo(SystemDisk(), os.fspath(path)))
+        return tuple(history.history(SystemDisk(), os.fsdecode(path)))
+    return told_as(Undone, history.undo(SystemDisk(), os.fsdecode(path)))

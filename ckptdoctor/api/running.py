@@ -20,7 +20,7 @@ def browse(
     path: Path = ".",
     other: Path | None = None,
     *,
-    model: str | None = None,
+    model: object = None,
     like: Path | None = None,
     config: Path | None = None,
     root: str | None = None,
@@ -44,7 +44,7 @@ def browse(
     if model is not None and not isinstance(model, str):
         raise UsageError('model= of browse() is the name of your code, "nets:Net": the browser is another process.')
     if not serve and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError(f"browse() needs a terminal. Without one: check({os.fspath(path)!r}), or serve=True.")
+        raise UsageError(f"browse() needs a terminal. Without one: check({os.fsdecode(path)!r}), or serve=True.")
     given: dict[str, object] = {
         "model": model,
         "like": like,
@@ -54,7 +54,7 @@ def browse(
         "theme": theme,
     }
     given |= {"serve": serve, "host": host, "port": port}
-    paths = [os.fspath(each) for each in (path, other) if each is not None]
+    paths = [os.fsdecode(each) for each in (path, other) if each is not None]
     status = subprocess.run(_command("browse", given, paths), check=False).returncode
     if status == 2:
         raise UsageError("The browser could not start: the reason is above.")
@@ -106,7 +106,7 @@ def train(
     """
     given: dict[str, object] = dict(locals())
     del given["network"]
-    folder = os.fspath(out) if out is not None else os.path.join("runs", f"{network}-{strategy}")
+    folder = os.fsdecode(out) if out is not None else os.path.join("runs", f"{network}-{strategy}")
     given |= {"out": folder, "save": several(save)}
     command = _command("train", given, [network])
     if slurm or devices:
@@ -147,4 +147,4 @@ def _options(given: dict[str, object]) -> Iterator[str]:
             yield option
         elif value is not None and value is not False:
             for each in value if isinstance(value, tuple) else (value,):
-                yield f"{option}={os.fspath(each) if isinstance(each, os.PathLike) else each}"
+                yield f"{option}={os.fsdecode(each) if isinstance(each, os.PathLike) else each}"

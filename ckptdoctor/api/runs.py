@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ckptdoctor.api.arguments import Listener, Path, from_python, told
+from ckptdoctor.api.arguments import Listener, Path, from_python, paths_of, told
 from ckptdoctor.noun import replace
 from ckptdoctor.runs.latest import Latest
 
@@ -33,7 +33,7 @@ def latest(
     from ckptdoctor.runs.latest import search
 
     with told(progress):
-        return search(os.fspath(run), needs_resumable=resumable, verified=verified).found
+        return search(os.fsdecode(run), needs_resumable=resumable, verified=verified).found
 
 
 @from_python
@@ -72,11 +72,10 @@ def audit(
     from ckptdoctor.stores.parquet import export as written
     from ckptdoctor.stores.parquet import folder_of
 
-    database = os.fspath(output)
+    database = os.fsdecode(output)
     folder = folder_of(export, database) if export is not None else ""
     rate = size_of(limit_rate.removesuffix("/s"), "--limit-rate") if isinstance(limit_rate, str) else limit_rate or 0
-    several = (stores,) if isinstance(stores, (str, os.PathLike)) else stores
-    names = tuple([os.fspath(each) for each in several])
+    names = paths_of(stores)
     with told(progress):
         if not names and folder:
             return Audited(database, (), 0, 0, 0, 0, 0, (), 0, 0.0, exported=written(database, folder))
@@ -119,9 +118,9 @@ def prune(
 
     require_one(inventory, restore)
     if restore is not None:
-        return Pruned(restored=tuple(restored(os.fspath(restore))))
+        return Pruned(restored=tuple(restored(os.fsdecode(restore))))
     assert inventory is not None
-    found = holdings(os.fspath(inventory), time())
+    found = holdings(os.fsdecode(inventory), time())
     made = plan(found.checkpoints, Policy(keep_last, keep_every, keep_best, metric, broken), found.pins)
     with told(progress):
         return Pruned(made, tuple(carry_out(found, made)) if apply else ())
@@ -152,5 +151,5 @@ def watch(
     """
     from ckptdoctor.watching.watch import Watcher, WatchRequest
 
-    watcher = Watcher(WatchRequest(os.fspath(run), interval, once, until, timeout, pid, fail_on, headers_only))
+    watcher = Watcher(WatchRequest(os.fsdecode(run), interval, once, until, timeout, pid, fail_on, headers_only))
     return watcher.checkpoints()

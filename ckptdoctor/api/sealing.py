@@ -57,7 +57,7 @@ def seal(
 
     share = None if parity is None else percent_of(parity)
     with told(progress):
-        return told_as(Sealed, seal(os.fspath(path), optional(output), form=format, force=force, parity=share))
+        return told_as(Sealed, seal(os.fsdecode(path), optional(output), form=format, force=force, parity=share))
 
 
 @noun
@@ -116,7 +116,7 @@ def rebuild(
     from ckptdoctor.sealing.parity.folders import rebuild_any
 
     with told(progress):
-        made = rebuild_any(os.fspath(path), optional(parity), optional(output), force=force, dry=diff)
+        made = rebuild_any(os.fsdecode(path), optional(parity), optional(output), force=force, dry=diff)
     if isinstance(made, FolderRebuildReport):
         return told_as(RebuiltFolder, made)
     return told_as(Rebuilt, made)
@@ -183,10 +183,10 @@ def verify(
 
         if seal is not None or tensor:
             raise UsageError("--against compares with a source, --seal and --tensor with a seal: choose one.")
-        request = Request(os.fspath(path), os.fspath(against), several(dropped), several(added), root, source_root)
+        request = Request(os.fsdecode(path), os.fsdecode(against), several(dropped), several(added), root, source_root)
         with told(progress):
             return told_as(Accounted, compare(request))
     from ckptdoctor.sealing.verify import verify
 
     with told(progress):
-        return told_as(Verified, verify(os.fspath(path), optional(seal), tensors=several(tensor)))
+        return told_as(Verified, verify(os.fsdecode(path), optional(seal), tensors=several(tensor)))

@@ -113,10 +113,10 @@ def show(
         return _measured(path, root, several(only), text, sort, progress)
     what: Literal["", "keys", "devices"] = "keys" if keys else "devices" if devices else ""
     if not text:
-        return Shown(read_part(os.fspath(path), root), what)
+        return Shown(read_part(os.fsdecode(path), root), what)
     from ckptdoctor.look.filtered import read_filtered
 
-    return Shown(read_filtered(os.fspath(path), text, root), what)
+    return Shown(read_filtered(os.fsdecode(path), text, root), what)
 
 
 def _measured(
@@ -124,7 +124,7 @@ def _measured(
 ) -> Shown:
     from ckptdoctor.look.measuring import measured
 
-    found = measured(os.fspath(path), root, only, progress or (lambda progress: None), text)
+    found = measured(os.fsdecode(path), root, only, progress or (lambda progress: None), text)
     if found.interrupted:
         raise KeyboardInterrupt
     return Shown(found.part, "stats", found.values, sort)

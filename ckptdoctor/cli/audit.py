@@ -14,6 +14,7 @@ from ckptdoctor.cli.options import as_json, color, files, quiet
 from ckptdoctor.cli.progress import drawn
 from ckptdoctor.errors import UsageError
 from ckptdoctor.noun import replace
+from ckptdoctor.stores import MODES
 
 if TYPE_CHECKING:
     from ckptdoctor.stores.parquet import Exported
@@ -26,7 +27,6 @@ _EXAMPLES = (
     ),
     ("Several databases in one", "ckptdoctor audit --merge 3.db -o all.db"),
 )
-_MODES = ("changed", "sample", "all")
 
 
 class _AuditCommand(Command):
@@ -34,7 +34,7 @@ class _AuditCommand(Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Say what a lone ``--deep`` means, and parse."""
-        alone = [at for at, each in enumerate(args) if each == "--deep" and not set(args[at + 1 : at + 2]) & {*_MODES}]
+        alone = [at for at, each in enumerate(args) if each == "--deep" and not set(args[at + 1 : at + 2]) & {*MODES}]
         return super().parse_args(ctx, ["--deep=changed" if at in alone else each for at, each in enumerate(args)])
 
 
@@ -56,7 +56,7 @@ _BAD = ("broken", "error", "warning", "weightless", "unfinished")
 )
 @click.option(
     "--deep",
-    type=Choice(_MODES),
+    type=Choice(MODES),
     help="Also read every byte: of what has changed since it was last read (changed, the default), of one in twenty, "
     "different ones each day (sample), or of all.",
 )

@@ -16,6 +16,7 @@ from ckptdoctor.formats.suffixes import (
     not_written,
 )
 from ckptdoctor.noun import noun
+from ckptdoctor.wording import not_one_of
 
 DEFAULT_SHARD = 5 * 10**9
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
@@ -43,6 +44,12 @@ class ConvertRequest:
     force: bool = False
     to: str | None = None
     names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.to is not None and self.to not in KINDS:
+            raise UsageError(not_one_of("--to", self.to, KINDS))
+        if self.shard_size is not None and not self.shard_size >= 1:
+            raise UsageError("--shard-size: a file needs at least one byte. Use 5GB or 500MB.")
 
     @property
     def target(self) -> str:
@@ -89,5 +96,5 @@ def size_of(text: str, option: str = "--shard-size") -> int:
         raise UsageError(f'{option}: "{text}" is not a size. Use 5GB or 500MB.')
     size = int(float(match.group(1)) * _UNITS[match.group(2) or ""])
     if size < 1:
-        raise UsageError("--shard-size: a file needs at least one byte. Use 5GB or 500MB.")
+        raise UsageError(f'{option}: "{text}" is less than one byte. Use 5GB or 500MB.')
     return size

@@ -84,12 +84,12 @@ def opened(
     With ``passed`` they are, but in one passage if it offers one (``packed.front``); ``passed_by`` follows it.
     Raises UnreadableError when it cannot be opened, and with ``here`` UsageError for an address.
     """
-    source, member = _source(os.fspath(path), here)
+    source, member = _source(os.fsdecode(path), here)
     with closing(source):
         container = _whole_or_interrupted(source, examine(source))
         if container.format not in PACKED or isinstance(source, FolderSource):
             if member is not None:
-                raise UnreadableError(f"{os.fspath(path)} cannot be opened: {source.path} is not an archive.")
+                raise UnreadableError(f"{os.fsdecode(path)} cannot be opened: {source.path} is not an archive.")
             yield source, container
             return
         from ckptdoctor.formats.packed import opened_inside

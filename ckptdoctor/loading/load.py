@@ -67,8 +67,7 @@ def load(path: str | os.PathLike[str], *, strict: bool = True, framework: Litera
     Raises MissingPackageError where there are tensors and torch (or ml_dtypes, for dtypes that NumPy lacks) is not
     installed, and UsageError for another framework.
     """
-    if framework not in ("pt", "np"):
-        raise UsageError(f'framework={framework!r} is neither "pt" (torch) nor "np" (NumPy).')
+    require_framework(framework)
     with opened(path) as (source, container):
         checkpoint = read(source, container)
         require_own_values(checkpoint)
@@ -84,6 +83,12 @@ def load(path: str | os.PathLike[str], *, strict: bool = True, framework: Litera
             more = beyond(len(faults) - 1, "fault", before=", and ")
             warnings.warn(f"{checkpoint.path} is damaged: {faults[0].rstrip('.')}{more}.", stacklevel=3)
         return contents
+
+
+def require_framework(framework: str) -> None:
+    """Raise UsageError for one that makes no tensors here."""
+    if framework not in ("pt", "np"):
+        raise UsageError(f'framework={framework!r} is neither "pt" (torch) nor "np" (NumPy).')
 
 
 def load_part(checkpoint: Checkpoint, source: Source, place: KeyPath, framework: Literal["pt", "np"] = "pt") -> Any:

@@ -12,9 +12,10 @@ from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits.casts import TARGETS, named
 from ckptdoctor.edits.computing import ORTHOGONAL
 from ckptdoctor.errors import UsageError
+from ckptdoctor.match.shapes.projections import QKV_LAYOUTS
 from ckptdoctor.noun import field, noun, replace
 from ckptdoctor.repair.name_map import NameMap
-from ckptdoctor.wording import did_you_mean
+from ckptdoctor.wording import did_you_mean, not_one_of
 
 ORTHOGONAL_MAPS = ORTHOGONAL
 EXPERT_LAYOUTS = ("out-in", "in-out")  # of slices: as torch.nn.Linear has its weight, or transposed
@@ -80,6 +81,15 @@ class FixRequest:
     expert_layout: str | None = None
     orthogonal_map: str | None = None
     in_place: bool = False
+
+    def __post_init__(self) -> None:
+        for option, word, words in (
+            ("--qkv-layout", self.qkv_layout, QKV_LAYOUTS),
+            ("--expert-layout", self.expert_layout, EXPERT_LAYOUTS),
+            ("--orthogonal-map", self.orthogonal_map, ORTHOGONAL_MAPS),
+        ):
+            if word is not None and word not in words:
+                raise UsageError(not_one_of(option, word, words))
 
     @property
     def named(self) -> bool:

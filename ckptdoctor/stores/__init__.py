@@ -4,3 +4,5 @@
 checkpoint into rows, an engine of ``engines`` does so in several processes, and ``writer`` is the one that writes.
 ``schema`` says what the tables are.
 """
+
+MODES = ("changed", "sample", "all")  # what a deep audit reads as a whole

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from math import inf
 from time import monotonic, perf_counter, time
 
 from ckptdoctor.checkpoint import process
@@ -20,6 +21,7 @@ from ckptdoctor.errors import UsageError
 from ckptdoctor.noun import field, noun, replace
 from ckptdoctor.remote.connected import connections_kept
 from ckptdoctor.remote.entry import Entry
+from ckptdoctor.stores import MODES
 from ckptdoctor.stores.engines.engine import Done, Engine
 from ckptdoctor.stores.engines.named import engine_named
 from ckptdoctor.stores.examine import failed, reference_row
@@ -31,6 +33,7 @@ from ckptdoctor.stores.recall import Grouped
 from ckptdoctor.stores.schema import absolute, identity, open_inventory
 from ckptdoctor.stores.values import Part
 from ckptdoctor.stores.writer import Writer, writing_into
+from ckptdoctor.wording import not_one_of
 
 OUTPUT = "store.db"
 _ASKED = 500  # units whose signatures are compared at once
@@ -60,6 +63,14 @@ class AuditRequest:
     limit_rate: float = 0.0
 
     def __post_init__(self) -> None:
+        if self.deep not in ("", *MODES):
+            raise UsageError(not_one_of("--deep", self.deep, MODES))
+        if self.jobs is not None and self.jobs < 1:
+            raise UsageError(f"--jobs must be at least 1: {self.jobs}.")
+        if not 0 <= self.limit_rate < inf:
+            raise UsageError(f"--limit-rate must not be negative: {self.limit_rate}.")
+        if len(self.shard) != 2 or not all(isinstance(each, int) for each in self.shard):
+            raise UsageError("--shard takes two numbers, such as (3, 8).")
         number, of = self.shard
         if not 1 <= number <= of:
             raise UsageError(f'--shard: "{number}/{of}" is not one of {of} parts, which count from 1.')

@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from ckptdoctor.errors import UsageError
 from ckptdoctor.stores.engines.engine import Engine
 from ckptdoctor.stores.engines.local import LocalEngine
-from ckptdoctor.wording import did_you_mean, listed
+from ckptdoctor.wording import not_one_of
 
 GROUP = "ckptdoctor.engines"
 
@@ -33,6 +33,6 @@ def engine_named(name: str, jobs: int | None) -> Engine:
     known = {each.name: each for each in entry_points(group=GROUP)}
     if kind not in known:
         names = sorted({"local", "ray", *known})
-        raise UsageError(f'--engine: "{kind}" is not one of {listed(names)}.{did_you_mean(kind, names)}')
+        raise UsageError(not_one_of("--engine", kind, names))
     make: Callable[[str | None, int | None], Engine] = known[kind].load()
     return make(address or None, jobs)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from ckptdoctor.crash import here
 from ckptdoctor.errors import UsageError
 from ckptdoctor.noun import field, noun
 from ckptdoctor.wording import did_you_mean
@@ -38,7 +39,8 @@ def load(directory: str | None = None) -> Config:
     In each directory upwards ``ckptdoctor.toml`` comes before ``pyproject.toml``; a pyproject.toml without the
     table does not count. Raises UsageError, with file and key, for what it cannot understand.
     """
-    for path in _candidates(os.path.abspath(directory or os.getcwd())):
+    start = directory or here()
+    for path in _candidates(os.path.abspath(start)) if start is not None else ():
         table = _read(path)
         if os.path.basename(path) == PYPROJECT:
             table = table.get("tool", {}).get("ckptdoctor")
@@ -61,7 +63,7 @@ def _candidates(directory: str) -> Iterator[str]:
 
 def _called(path: str) -> str:
     """Return the file as people see it: by its name alone in the current directory."""
-    return os.path.basename(path) if os.path.dirname(path) == os.getcwd() else path
+    return os.path.basename(path) if os.path.dirname(path) == here() else path
 
 
 def _read(path: str) -> dict[str, Any]:

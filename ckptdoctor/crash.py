@@ -1,4 +1,4 @@
-"""Puts in one line what nobody foresaw: a bug in ckptdoctor itself, and torch that is not installed."""
+"""Puts in one line what nobody foresaw: a bug in ckptdoctor itself, no torch, and a current folder that is gone."""
 
 from __future__ import annotations
 
@@ -56,6 +56,23 @@ def asking_for_torch() -> Iterator[None]:
         raise MissingPackageError(no_torch()) from None
 
 
+# shells and notebooks stay in a folder that a new run has removed and made again
+NOWHERE = "The current folder has been removed. Go to another one with cd, or give absolute paths."
+
+
+def here() -> str | None:
+    """Return the current folder, None where it has been removed."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
+
+
+def is_nowhere(error: BaseException) -> bool:
+    """Return whether it was raised because the current folder has been removed."""
+    return isinstance(error, FileNotFoundError) and error.filename is None and here() is None
+
+
 def wants_trace() -> bool:
     """Return whether the environment asks for the whole trace instead of a line."""
     return bool(os.environ.get("CKPTDOCTOR_TRACEBACK"))
@@ -64,8 +81,10 @@ def wants_trace() -> bool:
 def one_line(error: BaseException) -> str:
     """Return what happened, in which line of code, and how to see more.
 
-    A missing torch is not a bug: then the line says how to install it.
+    A missing torch is not a bug: then the line says how to install it. Nor is a folder that is gone.
     """
+    if is_nowhere(error):
+        return NOWHERE
     if isinstance(error, ModuleNotFoundError) and error.name == "torch":
         return no_torch()
     place = ""

@@ -65,6 +65,8 @@ def test_an_argument_of_another_type_is_named(path, call, told):
         lambda path, out: ckptdoctor.convert(path, f"{out}/x.pt", to="safetensor"),
         lambda path, out: ckptdoctor.convert(path, out, shard_size=-1),
         lambda path, out: ckptdoctor.convert([], f"{out}/x.pt"),
+        lambda path, out: ckptdoctor.merge(output=f"{out}/x.pt", part={"": path}),
+        lambda path, out: ckptdoctor.merge(output=f"{out}/x.pt", part={0: path}),
         lambda path, out: ckptdoctor.fix(path, qkv_layout="kqv"),
         lambda path, out: ckptdoctor.fix(path, expert_layout="in"),
         lambda path, out: ckptdoctor.fix(path, orthogonal_map="caley"),

@@ -14,9 +14,9 @@ from typing import ParamSpec, TypeVar, Union
 
 from ckptdoctor.brief import MOST_LINES
 from ckptdoctor.checkpoint.progress import Progress, heard, now_and_then
-from ckptdoctor.crash import asking_for_torch
+from ckptdoctor.crash import NOWHERE, asking_for_torch, is_nowhere
 from ckptdoctor.diagnose.settings import Settings
-from ckptdoctor.errors import CkptDoctorError, UsageError
+from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.target import Reference
 from ckptdoctor.target.mapping import as_reference
@@ -57,6 +57,10 @@ def from_python(function: Callable[P, R]) -> Callable[P, R]:
         except CkptDoctorError as error:
             error.message = in_arguments(error.message, signature(function))
             error.args = (error.message, *error.args[1:])
+            raise
+        except FileNotFoundError as error:
+            if is_nowhere(error):
+                raise UnreadableError(NOWHERE) from error
             raise
 
     return call

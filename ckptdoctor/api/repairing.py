@@ -219,6 +219,9 @@ def merge(
     parts = {name: os.fsdecode(each) for name, each in dict(part or {}).items()}
     if not os.fsdecode(output) or not (files or parts):
         raise UsageError("merge() needs the files to put together, or part=, and the output.")
+    for name in parts:
+        if not isinstance(name, str) or not all(name.split(".")):
+            raise UsageError(f'part=: {name!r} is not the name of a part, such as "encoder".')
     size = size_of(shard_size) if isinstance(shard_size, str) else shard_size
     names = ("",) * len(files) + tuple(parts)
     request = ConvertRequest((*files, *parts.values()), os.fsdecode(output), size, force=force, names=names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import combinations
 from shlex import join, quote
 from time import perf_counter
@@ -40,7 +41,7 @@ def convert(request: ConvertRequest) -> ConvertReport:
     RefusedError with a list for what the target cannot hold, and WriteError; then nothing has changed.
     """
     started = perf_counter()
-    with inputs(request.paths, request.root, request.names) as given:
+    with _said_of_merge(bool(request.names)), inputs(request.paths, request.root, request.names) as given:
         root = ROOT if request.root is None else find_root(given.wanted.contents.tree, request.root)
         found = twins(request, given)
         if request.target == TORCH_ZIP and _stays(request, given):
@@ -48,6 +49,18 @@ def convert(request: ConvertRequest) -> ConvertReport:
         else:
             report = converted(request, given.wanted, root, given.identity)
         return replace(report, absent=given.absent, twins=found, seconds=perf_counter() - started)
+
+
+@contextmanager
+def _said_of_merge(merging: bool) -> Iterator[None]:
+    """Say of options that a refusal offers that only ``convert`` has them, where files are merged."""
+    try:
+        yield
+    except RefusedError as error:
+        if merging and ("--root" in error.message or "--flatten" in error.message):
+            error.message += "\n  only convert has these options: convert each file first, and merge what that writes"
+            error.args = (error.message,)
+        raise
 
 
 def _stays(request: ConvertRequest, given: Inputs) -> bool:

@@ -85,7 +85,9 @@ def _said_of(file: str, path: str) -> Iterator[None]:
         message = error.message.replace(file, path)
         if "--flatten" in message:
             message += "\n  --flatten is an option of convert: repair into a .pt file first, and convert that"
-        raise type(error)(message) from error
+        error.message = message
+        error.args = (message,)
+        raise
 
 
 def _examined(outcome: Outcome) -> Outcome:

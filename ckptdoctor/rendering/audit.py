@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint.process import complete
+from ckptdoctor.crash import here
 from ckptdoctor.findings import Severity
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.json import SCHEMA, dump
@@ -42,8 +43,9 @@ def told(audited: Audited, summary: Summary, paint: Paint) -> str:
 
 def near_here(path: str) -> str:
     """Return a path as it is typed here: below this folder without what leads to it."""
-    here = os.path.join(os.getcwd(), "")
-    return path[len(here) :] if path.startswith(here) and len(path) > len(here) else path
+    current = here()
+    folder = os.path.join(current, "") if current is not None else path
+    return path[len(folder) :] if path.startswith(folder) and len(path) > len(folder) else path
 
 
 def _near(path: str) -> str:

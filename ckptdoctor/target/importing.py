@@ -15,6 +15,7 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
 
 from ckptdoctor.checkpoint.process import ARGUMENTS
+from ckptdoctor.crash import here
 from ckptdoctor.errors import UsageError
 from ckptdoctor.noun import replace
 from ckptdoctor.target.blame import MEND, NO_CUDA, blame, is_installed, own_traceback, wants_cuda
@@ -29,11 +30,11 @@ def users_code(target: NamedTarget) -> Iterator[None]:
 
     What it prints goes to stderr: stdout is for results. Of our arguments it gets those behind ``--``.
     """
-    folders = [os.getcwd()]
+    folder = here()
+    folders = [] if folder is None else [folder]
     if target.is_file:
         folders.insert(0, os.path.dirname(os.path.abspath(target.module)))
     arguments, sys.argv = sys.argv, [target.module, *ARGUMENTS.get()]
-    here = folders[-1]
     sys.path[:0] = folders
     importlib.invalidate_caches()
     try:
@@ -41,10 +42,11 @@ def users_code(target: NamedTarget) -> Iterator[None]:
             yield
     finally:
         sys.argv = arguments
-        os.chdir(here)  # a script may go to its own folder, and the paths that we were given are from here
-        for folder in folders:
-            if folder in sys.path:  # the code may have changed it as well
-                sys.path.remove(folder)
+        if folder is not None:
+            os.chdir(folder)  # a script may go to its own folder, and the paths that we were given are from here
+        for each in folders:
+            if each in sys.path:  # the code may have changed it as well
+                sys.path.remove(each)
 
 
 def find(target: NamedTarget) -> object:

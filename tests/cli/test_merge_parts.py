@@ -74,3 +74,12 @@ def test_what_is_more_than_one_part_is_refused(model, capsys):
 def test_what_names_no_part_is_told(model, words):
     """Without a name, without a file, or with a file that is not there."""
     assert run(["merge", *words, "-o", "whole.pt"]) == 2
+
+
+def test_options_of_convert_are_not_offered_as_those_of_merge(model, capsys):
+    """A refusal says whose they are, and what to do; and that works."""
+    torch.save({"model": model.encoder.state_dict(), "optimizer": {"state": {0: {"m": torch.ones(1)}}}}, "run.pt")
+    assert run(["merge", "run.pt", "h.pth", "-o", "whole.safetensors"]) == 1
+    assert "only convert has these options: convert each file first, and merge" in "".join(capsys.readouterr())
+    assert run(["convert", "run.pt", "run.safetensors", "--root", "model"]) == 0
+    assert run(["merge", "run.safetensors", "h.pth", "-o", "whole.safetensors"]) == 0

@@ -7,12 +7,14 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Collection, Iterator
+from signal import SIGINT
 from typing import Literal
 
 from ckptdoctor.api.arguments import Path, Words, from_python, several
 from ckptdoctor.errors import TrainingError, UsageError
 
 _LAST = 20  # lines that an error may quote
+_ODD = "backslashreplace"  # of bytes in the output that are not text, such as those of a file's name
 
 
 @from_python
@@ -43,7 +45,8 @@ def browse(
     """
     if model is not None and not isinstance(model, str):
         raise UsageError('model= of browse() is the name of your code, "nets:Net": the browser is another process.')
-    if not serve and not (sys.stdin.isatty() and sys.stdout.isatty()):
+    # a program without a console has None for them
+    if not serve and not all(each is not None and each.isatty() for each in (sys.stdin, sys.stdout)):
         raise UsageError(f"browse() needs a terminal. Without one: check({os.fsdecode(path)!r}), or serve=True.")
     given: dict[str, object] = {
         "model": model,
@@ -110,23 +113,41 @@ def train(
     given |= {"out": folder, "save": several(save)}
     command = _command("train", given, [network])
     if slurm or devices:
-        printed = subprocess.run(command, capture_output=True, text=True, check=False)
+        printed = subprocess.run(command, capture_output=True, text=True, errors=_ODD, check=False)
         if printed.returncode:
             raise TrainingError(_reason(printed.stderr.splitlines()))
         return printed.stdout
     last: deque[str] = deque(maxlen=_LAST)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        assert process.stdout is not None
+    piped = subprocess.PIPE
+    with subprocess.Popen(command, stdout=piped, stderr=subprocess.STDOUT, text=True, errors=_ODD) as process:
         try:
-            for line in process.stdout:
-                print(line, end="")
-                last.append(line)
-        except KeyboardInterrupt:  # the run has heard it, too, and saves before it ends
-            process.wait()
+            _repeat(process, last)
+        except KeyboardInterrupt:
+            _interrupted(process, last)
             raise
     if process.returncode:
         raise TrainingError(_reason(last))
     return folder
+
+
+def _repeat(process: subprocess.Popen[str], last: deque[str]) -> None:
+    """Print what the run prints, until it ends."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        print(line, end="")
+        last.append(line)
+
+
+def _interrupted(process: subprocess.Popen[str], last: deque[str]) -> None:
+    """Wait for the end of a run that has heard Ctrl-C, too, and saves first.
+
+    One that goes on, because the signal came to this process alone, hears the next one from here.
+    """
+    try:
+        _repeat(process, last)
+    except KeyboardInterrupt:
+        process.send_signal(SIGINT)
+        _repeat(process, last)
 
 
 def _reason(lines: Collection[str]) -> str:

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from ckptdoctor.errors import UsageError
 from ckptdoctor.trainer.config import MICRO_SHARDS, SAVES, SHOW_WORK, RunConfig
 
+_LONGEST = 1_000_000  # seconds: torch counts milliseconds in 32 bits
+
 
 def require_choices(config: RunConfig) -> None:
     """Raise UsageError with the first invalid choice, and a valid one."""
@@ -36,8 +38,10 @@ def _about_numbers(config: RunConfig) -> Iterator[str]:
         yield "--lr must be above 0"
     if not 0 <= config.momentum < 1:
         yield "--momentum must be at least 0 and below 1"
-    if not config.timeout > 0:
-        yield "--timeout must be above 0 seconds"
+    if not 0 < config.timeout <= _LONGEST:
+        yield f"--timeout must be above 0 seconds, and at most {_LONGEST:,}"
+    if not -(2**63) <= config.seed < 2**64:
+        yield "--seed must be at least -2**63 and below 2**64, as torch takes them"
     if config.batch_size % max(config.world_size, 1):
         yield (
             f"a batch of {config.batch_size} images cannot be split evenly over {config.world_size} "

@@ -67,6 +67,8 @@ def work(config: RunConfig, team: Team, stop: StopRequest) -> None:
 def _prepare(config: RunConfig) -> None:
     """Clear the output folder and refuse one that does not fit, once and before any process starts."""
     out, begun = Path(config.out), Position()
+    if os.path.lexists(out) and not out.is_dir():
+        raise UsageError(f"{config.out} is not a folder: name another --out")
     sweep(out)
     if config.resume:
         last = _to_resume(config)

@@ -83,6 +83,16 @@ def test_what_is_not_of_a_run_is_never_replaced(name, tmp_path, capsys):
     assert other.read_text(encoding="utf-8") == "precious"
 
 
+def test_a_run_needs_a_folder(tmp_path, capsys):
+    """A file, or a link to nothing, has its name: that is said before anything starts."""
+    (tmp_path / "file").write_text("precious", encoding="utf-8")
+    (tmp_path / "link").symlink_to("nothing")
+    for name in ("file", "link"):
+        assert run(["train", *SMALL, "--out", name]) == 2
+        assert capsys.readouterr().err == f"error: {name} is not a folder: name another --out\n"
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "precious" and len(list(tmp_path.iterdir())) == 2
+
+
 def test_a_run_is_not_resumed_over_an_incomplete_checkpoint(tmp_path, capsys):
     """One before the newest complete one is in nobody's way."""
     assert run(["train", *SMALL, "--out", "here"]) == 0

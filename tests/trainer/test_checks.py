@@ -18,7 +18,9 @@ REFUSED = [
     ({"lr": 0.0}, "--lr must be above 0"),
     ({"lr": float("nan")}, "--lr must be above 0"),
     ({"momentum": 1.0}, "--momentum must be at least 0 and below 1"),
-    ({"timeout": 0.0}, "--timeout must be above 0 seconds"),
+    ({"timeout": 0.0}, "--timeout must be above 0 seconds, and at most 1,000,000"),
+    ({"timeout": float("inf")}, "--timeout must be above 0 seconds, and at most 1,000,000"),
+    ({"seed": 2**64}, "--seed must be at least -2**63 and below 2**64, as torch takes them"),
     (
         {"strategy": "dp", "world_size": 3},
         "a batch of 64 images cannot be split evenly over 3 replicas: use --batch-size 66",

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime, timezone
+from errno import ENOSPC
 from math import isfinite
 from types import TracebackType
 from typing import Any
@@ -35,7 +36,8 @@ def replace_file(path: str, data: bytes) -> None:
 
 def refused(path: str, error: OSError) -> WriteError:
     """Return the error to raise when a file of the run cannot be written."""
-    return WriteError(f"{path} cannot be written: {error.strerror}. Free some space, or choose another --out.")
+    advice = "Free some space, or choose" if error.errno == ENOSPC else "Choose"
+    return WriteError(f"{path} cannot be written: {error.strerror}. {advice} another --out.")
 
 
 MetricsRecord = dict[str, Any]

@@ -6,6 +6,7 @@ import atexit
 import os
 import signal
 import sys
+from contextlib import suppress
 from types import FrameType
 
 _INTERRUPTED = 130  # cli.exit_status, which is not imported yet
@@ -26,9 +27,11 @@ def main() -> None:
     status = None
     try:
         process.take()
+        _open_closed()
         status = run(sys.argv[1:])
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with suppress(OSError):  # a disk that is full, of which ``run`` has told
+            sys.stdout.flush()
+            sys.stderr.flush()
     except KeyboardInterrupt:  # in one of the moments around the command, which deals with all others
         process.leave(_INTERRUPTED if status is None else status)
     if "ckptdoctor.trainer" in sys.modules:
@@ -36,6 +39,16 @@ def main() -> None:
     if not process.wants_end():
         atexit._run_exitfuncs()  # those of the user's own code, which --model runs
     process.leave(status)
+
+
+def _open_closed() -> None:
+    """Let what a daemon, or ``>&-``, has closed be as if it was ``/dev/null``: no file that is opened takes its place.
+
+    In this order each gets the number that it had: the lowest that is free.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 it stays open
 
 
 def _before_anything(number: int, frame: FrameType | None) -> None:

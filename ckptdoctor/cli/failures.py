@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from errno import EDQUOT, EFBIG, ENOSPC
 
 from ckptdoctor.cli.console import complain, print_error
 from ckptdoctor.cli.exit_status import ExitStatus
@@ -16,14 +18,26 @@ def status_of(act: Callable[[], int]) -> int:
     try:
         return act()
     except CkptDoctorError as error:
-        complain(error.message)
+        _say(error.message)
     except KeyboardInterrupt:  # where nothing had begun
         return ExitStatus.INTERRUPTED
     except Exception as error:  # the last boundary of the process: a bug in ckptdoctor is status 2, not 1
         if wants_trace():
             raise
-        complain(one_line(error))
+        _say(_told(error))
     return ExitStatus.TROUBLE
+
+
+def _told(error: Exception) -> str:
+    # where standard output goes; of files that have names, whoever writes them says it
+    if isinstance(error, OSError) and error.filename is None and error.errno in (ENOSPC, EDQUOT, EFBIG):
+        return f"The output cannot be written: {error.strerror}."
+    return one_line(error)
+
+
+def _say(message: str) -> None:
+    with suppress(OSError):  # stderr may go to the same disk; the status says it then
+        complain(message)
 
 
 def tell_interrupt(interrupt: KeyboardInterrupt) -> int:

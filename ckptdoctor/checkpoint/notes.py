@@ -59,6 +59,8 @@ class NoteKind(str, Enum):
 
 # the guidance of TRUNCATED where tensors lie whole in front of the cut
 IN_FRONT = "If there is no other copy, recover every tensor before the cut: ckptdoctor salvage FILE"
+# what STORAGE_MISSING says of a record that is there, and encrypted or compressed in an unknown way
+UNREADABLE = "cannot be read"
 
 
 @noun

@@ -14,7 +14,19 @@ from typing import TYPE_CHECKING
 
 from ckptdoctor import formats
 from ckptdoctor.account.account import require_accounted
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, NoteKind, Role, Source, Storage, Tensor, at, progress
+from ckptdoctor.checkpoint import (
+    Checkpoint,
+    KeyPath,
+    Mapping,
+    Note,
+    NoteKind,
+    Role,
+    Source,
+    Storage,
+    Tensor,
+    at,
+    progress,
+)
 from ckptdoctor.edits import Drop, Edit, Replace, Safety, Truncate
 from ckptdoctor.edits.applied.wanted import Stored, wanted_of
 from ckptdoctor.edits.fix import Step
@@ -189,8 +201,14 @@ def _report(plan: Plan, lost: list[Tensor], state: _State) -> SalvageReport:
         lost=tuple([_lost(each, state) for each in (*lost, *useless)]),
         left_out=tuple([edit.path for edit in plan.edits if isinstance(edit, Replace)]),
         healed=tuple([healed for tensor in kept for healed in _flips(tensor, state)]),
-        notes=tuple([each.message for each in plan.original.notes if each.kind is NoteKind.TRUNCATED and each.member]),
+        notes=tuple([each.message for each in plan.original.notes if _is_left_out(each)]),
     )
+
+
+def _is_left_out(note: Note) -> bool:
+    """Return whether it is about what is in the file, and is not in the copy, other than tensors."""
+    older = note.kind is NoteKind.TRUNCATED and note.member is not None
+    return older or (note.kind is NoteKind.ZIP_UNUSUAL and note.offset == 0)
 
 
 def _lost(tensor: Tensor, state: _State) -> LostTensor:

@@ -108,3 +108,15 @@ def test_bytes_around_a_file_are_left_out_by_what_the_refusal_names(tmp_path):
     assert run_here(*command, *shlex.split(options)[:3], cwd=tmp_path).returncode == 0
     for name in ("new.safetensors", "cut.safetensors"):
         assert all(key.startswith("x.") for key in safetensors.torch.load_file(tmp_path / name))
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["offsets count it", "offsets do not"])
+def test_what_is_before_an_archive_is_left_out_by_a_salvage(tmp_path, moved):
+    """Whether or not the offsets in the archive count it; and that is said."""
+    odd("behind other bytes", {"w": torch.ones(2)}, tmp_path / "x.pt")
+    if moved:
+        torch.save({"w": torch.ones(2)}, tmp_path / "x.pt")
+        (tmp_path / "x.pt").write_bytes(b"#!/bin/sh\n" + (tmp_path / "x.pt").read_bytes())
+    done = run_here("salvage", "x.pt", "-o", "out.pt", cwd=tmp_path)
+    assert done.returncode == 0 and "note · 10 bytes before the archive are left out" in done.stdout.decode()
+    assert torch.equal(torch.load(tmp_path / "out.pt")["w"], torch.ones(2))

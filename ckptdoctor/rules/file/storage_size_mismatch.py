@@ -2,7 +2,8 @@
 
 Meaning
     The pickle gives the number of elements of each storage. The storage's record in the archive is missing, shorter or
-    longer: the archive was edited or repacked, a header is damaged, or the pickle belongs to another archive.
+    longer, encrypted, or compressed in a way that torch does not read: the archive was edited or repacked, a header is
+    damaged, or the pickle belongs to another archive.
 
 Why it matters
     torch refuses to read it, or with ``mmap=True`` shows the bytes of the neighbour as values.
@@ -11,6 +12,7 @@ Symptoms
     PytorchStreamReader failed locating file data/0: file not found
     record size (100 bytes) does not match expected size (20000 bytes = 20000 elements * 1 bytes/element) for dtype Byte
     PytorchStreamReader failed reading file data/0: invalid header or archive is corrupted
+    PytorchStreamReader failed retrieving file meta-data for data/0: unsupported encryption
 
 Detection
     The length of each record is compared with the length that the storage must have.
@@ -25,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, Storage
+from ckptdoctor.checkpoint.notes import UNREADABLE
 from ckptdoctor.checkpoint.sharing import paths_on
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
@@ -70,11 +73,12 @@ def storage_size_mismatch(subject: Noted) -> Iterator[Problem]:
     keys = paths_on(subject, storages) if isinstance(subject, Checkpoint) else ()
     around = subject.container if isinstance(subject, Checkpoint) else None
     twice = around is not None and bool(notes_of(around, NoteKind.ZIP_AMBIGUOUS))  # which is meant, nobody knows
+    known = UNREADABLE not in notes[0].message  # why torch rejects it, then
     others = isinstance(subject, Checkpoint) and len(keys) < len(subject.tensors) and not twice
     yield Problem(
         message=f"{sentence(notes[0], 'a storage does not have the length that it should')}{more}",
         cause="The archive was edited or repacked, or a header is damaged; with mmap=True torch may show other bytes.",
-        torch_says=tuple(_line(storage) for storage in storages[:1] if format_of(subject) == "torch zip"),
+        torch_says=tuple(_line(storage) for storage in storages[:1] if format_of(subject) == "torch zip" and known),
         advice="Use another copy of the file." + (" Recover the tensors on other storages:" if others else ""),
         keys=keys,
         commands=("ckptdoctor salvage FILE",) if others else (),

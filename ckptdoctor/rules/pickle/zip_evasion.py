@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import Note, NoteKind
+from ckptdoctor.checkpoint import Checkpoint, Note, NoteKind
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -62,7 +62,7 @@ def zip_evasion(subject: Noted) -> Iterator[Problem]:
         _unusual_notes(subject),
         otherwise="torch does not write archives like this",
         cause="torch.save does not write this: torch rejects such a file, or reads it differently from other programs.",
-        advice="Download the file from its source again. ckptdoctor convert writes what is in it as torch.save would.",
+        advice=f"Download the file from its source again{_CONVERT if _is_whole(subject) else '.'}",
     )
     yield from problems(
         notes_of(subject, NoteKind.PICKLE_HIDDEN_CALL),
@@ -70,6 +70,14 @@ def zip_evasion(subject: Noted) -> Iterator[Problem]:
         cause="Loading it with weights_only=False makes the call, although nothing of it shows in the contents.",
         advice="Load it only with weights_only=True.",
     )
+
+
+_CONVERT = ". ckptdoctor convert writes what is in it as torch.save would."
+
+
+def _is_whole(subject: Noted) -> bool:
+    """Return whether all that is in the archive can be read, whatever torch says."""
+    return isinstance(subject, Checkpoint) and not notes_of(subject, NoteKind.STORAGE_MISSING, NoteKind.STORAGE_SIZE)
 
 
 def _unusual_notes(subject: Noted) -> list[Note]:

@@ -294,13 +294,15 @@ def read_record(source: Source, record: Record, limit: int) -> bytes:
 
 def check_readable(record: Record) -> None:
     """Raise DamagedError when nobody can read the data of this record: encrypted, or by an unknown method."""
-    if record.flags & (structs.ENCRYPTED | structs.PATCH | structs.STRONG_ENCRYPTION):
-        name = shown(record.name)
-        raise DamagedError(f"{name} is marked as encrypted or as a patch.", member=name)
-    if record.method not in (structs.STORED, structs.DEFLATED):
-        name = shown(record.name)
-        message = f"{name} is compressed by method {record.method}, which torch cannot read."
-        raise DamagedError(message, member=name)
+    if record.flags & structs.UNREADABLE or record.method not in structs.METHODS:
+        raise DamagedError(f"{unreadable(record)}.", member=shown(record.name))
+
+
+def unreadable(record: Record) -> str:
+    """Return why nobody can read the data of this record."""
+    if record.flags & structs.UNREADABLE:
+        return f"{shown(record.name)} is marked as encrypted or as a patch"
+    return f"{shown(record.name)} is compressed by method {record.method}, which torch cannot read"
 
 
 def chunks(source: Source, record: Record) -> Iterator[bytes]:

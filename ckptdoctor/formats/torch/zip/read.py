@@ -6,6 +6,7 @@ import zlib
 from weakref import WeakKeyDictionary
 
 from ckptdoctor.checkpoint import Aside, Checkpoint, Container, DType, Extent, Note, NoteKind, Source, Storage
+from ckptdoctor.checkpoint.notes import UNREADABLE
 from ckptdoctor.checkpoint.source import is_rewritten
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, TruncatedError
 from ckptdoctor.formats.torch.read import interpret
@@ -19,6 +20,7 @@ from ckptdoctor.formats.torch.zip.local_headers import (
     MAX_WORD_BYTES,
     first_name,
     read_record,
+    unreadable,
 )
 from ckptdoctor.formats.torch.zip.records import Directory, Record, shown
 from ckptdoctor.formats.window import Memory
@@ -145,6 +147,12 @@ def read(source: Source, container: Container) -> Checkpoint:
         container=container,
         asides=asides,
     )
+
+
+def bytes_in_front(source: Source, directory: Directory) -> int:
+    """Return how many bytes before the archive a copy loses; an old pickle, replaced in place, does not count."""
+    first = min(record.header_offset for record in directory.records)
+    return first if first and first_name(source) != pickle_record(directory).name else 0
 
 
 def pickle_record(directory: Directory) -> Record:
@@ -293,7 +301,12 @@ class ZipStorages:
             message = f"storage {shown(key)} ({plural(nbytes, 'byte')}) has no record: its values are not in the file"
             self.notes.append(Note(NoteKind.STORAGE_MISSING, message, member))
             return Storage(key, nbytes, dtype, device, None)
-        _, method, _, crc, size, compressed, _, offset, _ = record  # by name each takes as long as all of them
+        _, method, flags, crc, size, compressed, _, offset, _ = record  # by name each takes as long as all of them
+        if flags & structs.UNREADABLE or method not in structs.METHODS:
+            member = shown(f"{self._directory.prefix}/data/{key}")
+            message = f"the values of storage {shown(key)} {UNREADABLE}: {unreadable(record)}"
+            self.notes.append(Note(NoteKind.STORAGE_MISSING, message, member))
+            return Storage(key, nbytes, dtype, device, None)
         if size != nbytes:
             member = shown(f"{self._directory.prefix}/data/{key}")
             message = (

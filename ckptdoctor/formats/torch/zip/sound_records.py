@@ -19,7 +19,7 @@ from ckptdoctor.formats.torch.zip import structs
 from ckptdoctor.formats.torch.zip.central_directory import MAX_RECORDS
 from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, MAX_ALIGNMENT, local_header
 from ckptdoctor.formats.torch.zip.local_headers import first_name
-from ckptdoctor.formats.torch.zip.read import directory_of, read, remember
+from ckptdoctor.formats.torch.zip.read import bytes_in_front, directory_of, read, remember
 from ckptdoctor.formats.torch.zip.records import Directory, Record, ascii_lower, raw_name
 from ckptdoctor.formats.torch.zip.truncated import (
     OLDER,
@@ -31,6 +31,7 @@ from ckptdoctor.formats.torch.zip.truncated import (
     step,
 )
 from ckptdoctor.noun import replace
+from ckptdoctor.wording import plural
 from ckptdoctor.writing.checksums import Bytes
 from ckptdoctor.writing.recipe import Copy
 
@@ -56,6 +57,9 @@ def salvage(source: Source, container: Container) -> Checkpoint:
     remember(source, replace(directory, salvaged=True, repairable=True, words=missing))
     checkpoint = read(source, container)
     older = [note for note in directory.notes if note.kind is NoteKind.TRUNCATED]
+    if lost := bytes_in_front(source, directory):
+        message = plural(lost, "byte before the archive is left out", "bytes before the archive are left out")
+        older.append(Note(NoteKind.ZIP_UNUSUAL, message, offset=0))
     return replace(checkpoint, notes=(*checkpoint.notes, *older))
 
 

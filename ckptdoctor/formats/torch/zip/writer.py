@@ -32,10 +32,11 @@ from ckptdoctor.formats.torch.zip.layout import (
     new_item,
     word,
 )
-from ckptdoctor.formats.torch.zip.local_headers import CHUNK, check_readable, chunks, first_name
+from ckptdoctor.formats.torch.zip.local_headers import CHUNK, check_readable, chunks
 from ckptdoctor.formats.torch.zip.read import (
     ReadPickle,
     ZipStorages,
+    bytes_in_front,
     decode_member,
     directory_of,
     pickle_bytes,
@@ -94,9 +95,9 @@ def require_one_reading(source: Source, directory: Directory) -> None:
         trouble = (NoteKind.ZIP_AMBIGUOUS, NoteKind.ZIP_DAMAGED, NoteKind.TRUNCATED)
         reason = next(note.message for note in directory.notes if note.kind in trouble)
         raise UnprovenError(f"Lossless repair cannot be proven, because readers may disagree on the archive: {reason}.")
-    first = min(record.header_offset for record in directory.records)
-    if first and first_name(source) != pickle_record(directory).name:  # an old pickle, replaced in place, is no loss
-        why = f"{plural(first, 'byte is', 'bytes are')} before the archive, which a copy would lose."
+    lost = 0 if directory.salvaged else bytes_in_front(source, directory)
+    if lost:
+        why = f"{plural(lost, 'byte is', 'bytes are')} before the archive, which a copy would lose."
         raise RefusedError(f"{why} {converted_first(source.path)}")
 
 

@@ -57,7 +57,7 @@ def trailing_bytes(subject: Noted) -> Iterator[Problem]:
         else:
             yield Problem(
                 message=sentence(note, "bytes follow the end of the checkpoint"),
-                cause="Something was appended, or a download was resumed at the wrong place. torch ignores it.",
+                cause="Something was appended, or a download was resumed at the wrong place.",
                 location=location(note),
                 severity=Severity.INFO,
             )

@@ -20,6 +20,7 @@ from ckptdoctor.wording import plural
 
 # miniz gives up looking for the end record about this far from the end of the file
 _REACH = structs.MAX16 + structs.END.size
+_BLOCK = 4096  # bytes that torch reads at once to find it
 
 # a directory of more than this is not read: half a million records of 130 bytes each
 MAX_DIRECTORY_BYTES = 64 << 20
@@ -64,8 +65,12 @@ def find_end(source: Source, remarks: Remarks) -> End:
         raise TruncatedError("The archive has no end record: the file was cut off.", offset=source.size)
     _, disk, first_disk, here, entries, size, offset, comment = structs.END.unpack_from(data, at)
     claim = _Claim(entries, size, offset)
+    met = _is_found_by_torch(start + at, source.size)
+    if not met:
+        message = f"torch rejects the file: it does not find the end record at byte {start + at:,}"
+        remarks.add(NoteKind.ZIP_UNUSUAL, message, offset=start + at)
     after = start + at + structs.END.size
-    stop = _comment(source, remarks, data[at + structs.END.size :], comment, after)
+    stop = _comment(source, remarks, data[at + structs.END.size :], comment, after, met)
     _rivals(remarks, data, at, start)
     tail, claim64 = _zip64(source, remarks, start + at, claim)
     if claim64 is None and (here != entries or (disk, first_disk) not in ((0, 0), (1, 1))):
@@ -73,8 +78,24 @@ def find_end(source: Source, remarks: Remarks) -> End:
     return _resolve(source, remarks, claim64 or claim, tail, stop)
 
 
-def _comment(source: Source, remarks: Remarks, rest: bytes, comment: int, after: int) -> int:
-    """Return the byte after the archive's comment, and add notes on a truncated comment and on bytes beyond it."""
+def _is_found_by_torch(at: int, size: int) -> bool:
+    """Return whether torch's search for the end record, which goes backwards in blocks, comes to this byte.
+
+    Where a block would begin before the file, torch 2.13 moves to a negative offset and gives up: seen with ``strace``.
+    """
+    begin = size - _BLOCK
+    while begin > at:
+        begin -= _BLOCK - 3  # of the four bytes by which it is known, three may be in the block behind
+        if begin < 0:
+            return False
+    return True
+
+
+def _comment(source: Source, remarks: Remarks, rest: bytes, comment: int, after: int, met: bool) -> int:
+    """Return the byte after the archive's comment, and add notes on a truncated comment and on bytes beyond it.
+
+    ``met``: torch finds this end.
+    """
     if comment > len(rest):
         message = (
             f"the end record announces a comment of {plural(comment, 'byte')}, but "
@@ -85,10 +106,8 @@ def _comment(source: Source, remarks: Remarks, rest: bytes, comment: int, after:
     stop = after + comment
     if stop < source.size:
         count = source.size - stop
-        message = (
-            f"{plural(count, 'byte follows', 'bytes follow')} the end of the archive at byte {stop:,}; torch "
-            f"ignores {'it' if count == 1 else 'them'}"
-        )
+        message = f"{plural(count, 'byte follows', 'bytes follow')} the end of the archive at byte {stop:,}"
+        message += f"; torch ignores {'it' if count == 1 else 'them'}" if met else ""
         remarks.add(NoteKind.TRAILING_BYTES, message, offset=stop)
     return stop
 

@@ -18,6 +18,23 @@ def test_trailing_bytes(tmp_path):
     assert directory.repairable
 
 
+@pytest.mark.parametrize("more", [2_000, 2_700, 4_095, 4_200, 6_000, 8_300, 12_000, 20_000, 65_000])
+@pytest.mark.parametrize("size", [1, 700, 5_000])
+def test_whether_torch_finds_an_end_that_bytes_follow(tmp_path, size, more):
+    """Of a small archive it does not always: it is asked itself."""
+    data = saved({"w": torch.ones(size)}) + bytes(more)
+    directory = directory_of(data, tmp_path)
+    missed = any(note.kind is NoteKind.ZIP_UNUSUAL and "does not find" in note.message for note in directory.notes)
+    ignored = noted(directory, NoteKind.TRAILING_BYTES, "follow the end").message.endswith("torch ignores them")
+    (tmp_path / "x.pt").write_bytes(data)
+    if missed:
+        with pytest.raises(OSError, match="Invalid argument"):
+            torch.load(tmp_path / "x.pt")
+    else:
+        assert torch.load(tmp_path / "x.pt")["w"].numel() == size
+    assert missed is not ignored
+
+
 def test_comment(tmp_path, parts):
     """A comment is no trailing bytes."""
     assert noticed(assembled(parts, comment=b"hello"), tmp_path).notes == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os.path
+import sys
 from collections.abc import Iterable
 
 from ckptdoctor import formats
@@ -84,8 +85,14 @@ def _roundabout(path: str, checkpoint: Checkpoint, refused: str) -> NextStep:
         return NextStep(Loader.OURS, refused)
     if _converts(path, checkpoint):
         return NextStep(Loader.FIX, refused, ("--weights-only-safe",))
-    known = all(is_standard(each) or package(each) in ("numpy", "torch") for each in others)
+    known = all((is_standard(each) and _is_there(each)) or package(each) in ("numpy", "torch") for each in others)
     return NextStep(Loader.TRUSTED if others and known else Loader.OURS, refused)
+
+
+def _is_there(name: str) -> bool:
+    """Return whether a module that is loaded by now has this name; of others, which are not imported, it may have."""
+    module, _, found = name.rpartition(".")
+    return module not in sys.modules or hasattr(sys.modules[module], found)
 
 
 def _converts(path: str, checkpoint: Checkpoint) -> bool:

@@ -120,3 +120,19 @@ def test_what_is_before_an_archive_is_left_out_by_a_salvage(tmp_path, moved):
     done = run_here("salvage", "x.pt", "-o", "out.pt", cwd=tmp_path)
     assert done.returncode == 0 and "note · 10 bytes before the archive are left out" in done.stdout.decode()
     assert torch.equal(torch.load(tmp_path / "out.pt")["w"], torch.ones(2))
+
+
+@pytest.mark.parametrize("command", [("convert", "x.pt", "out.pt"), ("salvage", "x.pt", "-o", "out.pt")], ids=str)
+def test_a_record_of_torch_that_is_not_text_is_in_no_copy(tmp_path, command):
+    """torch asks for it first, and does without it."""
+    torch.save({"w": torch.ones(2)}, tmp_path / "x.pt")
+    data = bytearray((tmp_path / "x.pt").read_bytes())
+    begin = data.index(b"serialization_id")
+    data[next(at for at in range(begin, len(data)) if data[at : at + 8].isdigit())] ^= 0x80
+    (tmp_path / "x.pt").write_bytes(data)
+    with pytest.raises(UnicodeDecodeError):
+        torch.load(tmp_path / "x.pt")
+    assert "the serialization_id record is not text" in run_here("check", "x.pt", cwd=tmp_path).stdout.decode()
+    done = run_here(*command, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert torch.equal(torch.load(tmp_path / "out.pt")["w"], torch.ones(2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import fractions
 import os
 import random
 import shlex
@@ -191,6 +192,15 @@ def test_what_runs_code_is_never_offered_to_be_run(tmp_path: Path, monkeypatch: 
     line = done.stdout.decode().splitlines()[-1]
     assert line == 'next · ckptdoctor.load("a.pt")["model"]'
     assert _follow(line, tmp_path).keys() == _WEIGHTS.keys()
+
+
+def test_a_class_that_no_python_has_is_not_offered_to_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """One flipped bit in a name is enough."""
+    monkeypatch.chdir(tmp_path)
+    torch.save({"model": _WEIGHTS, "odd": fractions.Fraction(1, 3)}, "a.pt", _use_new_zipfile_serialization=False)
+    Path("a.pt").write_bytes(Path("a.pt").read_bytes().replace(b"Fraction", b"FractiOn"))
+    line = run("fix", "a.pt", cwd=tmp_path).stdout.decode().splitlines()[-1]
+    assert line.startswith("next · ckptdoctor.") and _follow(line, tmp_path).keys() == _WEIGHTS.keys()
 
 
 def test_a_refusal_ends_with_a_command_that_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -35,7 +35,8 @@ NAME = "torch zip"
 _VERSIONS = range(1, 11)
 
 # the small records of torch.save and of C++
-_WORDS = ("version", "byteorder", ".format_version", ".storage_alignment", ".data/serialization_id", ".data/version")
+SERIALIZATION_ID = ".data/serialization_id"
+_WORDS = ("version", "byteorder", ".format_version", ".storage_alignment", SERIALIZATION_ID, ".data/version")
 
 # the first byte of every pickle of protocol 2 and later: torch reads such a file as a legacy one, whatever its end says
 _PICKLE = b"\x80"
@@ -249,7 +250,19 @@ def _word_notes(source: Source, directory: Directory) -> list[Note]:
     if number is None or number not in _VERSIONS:
         missing = "has no version record" if version is None else "has a version record that torch does not know"
         notes.append(_word_note(NoteKind.ZIP_UNUSUAL, f"the archive {missing}: torch rejects it", directory, name))
+    if is_garbled(source, directory):
+        message = "the serialization_id record is not text: torch rejects the file"
+        notes.append(_word_note(NoteKind.ZIP_UNUSUAL, message, directory, SERIALIZATION_ID))
     return notes
+
+
+def is_garbled(source: Source, directory: Directory) -> bool:
+    """Return whether the record by which torch tells files apart is not text, which torch makes of it before all."""
+    try:
+        (read_word(source, directory, SERIALIZATION_ID) or b"").decode("utf-8")
+    except UnicodeDecodeError:
+        return True
+    return False
 
 
 def _word_note(kind: NoteKind, message: str, directory: Directory, name: str) -> Note:

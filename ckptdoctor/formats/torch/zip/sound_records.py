@@ -19,7 +19,14 @@ from ckptdoctor.formats.torch.zip import structs
 from ckptdoctor.formats.torch.zip.central_directory import MAX_RECORDS
 from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, MAX_ALIGNMENT, local_header
 from ckptdoctor.formats.torch.zip.local_headers import first_name
-from ckptdoctor.formats.torch.zip.read import bytes_in_front, directory_of, read, remember
+from ckptdoctor.formats.torch.zip.read import (
+    SERIALIZATION_ID,
+    bytes_in_front,
+    directory_of,
+    is_garbled,
+    read,
+    remember,
+)
 from ckptdoctor.formats.torch.zip.records import Directory, Record, ascii_lower, raw_name
 from ckptdoctor.formats.torch.zip.truncated import (
     OLDER,
@@ -42,7 +49,7 @@ _CHUNK = 1 << 20
 _WORDS = (("version", b"3\n"),)
 
 # the other records that torch.save writes in the folder
-_KNOWN = ("data.pkl", ".format_version", ".storage_alignment", "byteorder", "version", ".data/serialization_id")
+_KNOWN = ("data.pkl", ".format_version", ".storage_alignment", "byteorder", "version", SERIALIZATION_ID)
 
 
 def salvage(source: Source, container: Container) -> Checkpoint:
@@ -53,14 +60,26 @@ def salvage(source: Source, container: Container) -> Checkpoint:
     """
     listed = _listed(source)
     directory = listed if listed is not None and listed.repairable else _found(source, listed)
+    garbled = is_garbled(source, directory)
+    if garbled:
+        directory = _without(directory, SERIALIZATION_ID)
     missing = tuple([(name, word) for name, word in _WORDS if directory.find(name) is None])
     remember(source, replace(directory, salvaged=True, repairable=True, words=missing))
     checkpoint = read(source, container)
     older = [note for note in directory.notes if note.kind is NoteKind.TRUNCATED]
+    if garbled:
+        message = "the damaged serialization_id record, which torch can do without, is left out"
+        older.append(Note(NoteKind.ZIP_UNUSUAL, message, offset=0))
     if lost := bytes_in_front(source, directory):
         message = plural(lost, "byte before the archive is left out", "bytes before the archive are left out")
         older.append(Note(NoteKind.ZIP_UNUSUAL, message, offset=0))
     return replace(checkpoint, notes=(*checkpoint.notes, *older))
+
+
+def _without(directory: Directory, name: str) -> Directory:
+    gone = directory.find(name)
+    found = {key: record for key, record in directory.found.items() if record != gone}
+    return replace(directory, records=tuple([each for each in directory.records if each != gone]), found=found)
 
 
 def _listed(source: Source) -> Directory | None:

@@ -7,7 +7,7 @@ that its elements must have got.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import product
 from math import prod
@@ -89,10 +89,9 @@ def require_elements(elements: Elements, places: Mapping[str, Extent], place: Ex
                 raise WriteError(f"Elements of storage {view.source} differ in the output; it was discarded.")
 
 
-def require_casts(casts: Sequence[tuple[Converted, Mapping[str, Extent], Extent]]) -> None:
-    """Do the same at once for small elements that are all cast between the same two dtypes."""
-    given: list[bytes] = []
-    made: list[bytes] = []
+def require_casts(casts: Iterable[tuple[Converted, Mapping[str, Extent], Extent]]) -> None:
+    """Do the same for small elements that are cast: at once for all between the same two dtypes."""
+    together: dict[tuple[str, str], tuple[Converted, list[bytes], list[bytes]]] = {}
     with Bytes() as files:
         for numbers, places, place in casts:
 
@@ -101,10 +100,11 @@ def require_casts(casts: Sequence[tuple[Converted, Mapping[str, Extent], Extent]
 
             if place.length != nbytes(numbers):
                 raise _wrong_length()
+            _, given, made = together.setdefault((numbers.kind, numbers.dtype), (numbers, [], []))
             given += chunks(numbers.parts[0], original)
             made.append(files.file(place.file).read(place.offset, place.length))
             progress.advance(place.length)
-    for numbers, *_ in casts[:1]:
+    for numbers, given, made in together.values():
         _require_nearest(b"".join(given), b"".join(made), numbers)
 
 

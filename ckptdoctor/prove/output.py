@@ -127,7 +127,7 @@ def _require_casts(
             made = len(stored.data) == 1 and isinstance(stored.data[0], Generated)
             if direct and numbers and made and place is not None and place.length == stored.nbytes:
                 casts[key] = numbers, direct.places, place
-        require_casts(list(casts.values()))
+        require_casts(casts.values())
         yield from [(key, CopyTally(computed=1)) for key in casts]
 
 

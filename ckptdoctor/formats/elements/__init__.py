@@ -68,8 +68,8 @@ def one_after_another(several: Iterable[Elements], read: Read) -> Iterator[bytes
             continue
         from ckptdoctor.casting.cast import cast
 
-        given = [chunk for each in group for made in (cast_in(each),) if made for chunk in chunks(made.parts[0], read)]
-        yield cast(b"".join(given), first.kind, first.dtype)
+        given = [made.parts[0] for made in map(cast_in, group) if made is not None]
+        yield cast(b"".join([chunk for part in given for chunk in chunks(part, read)]), first.kind, first.dtype)
 
 
 def _viewed(view: View, read: Read, block: int) -> Iterator[bytes]:

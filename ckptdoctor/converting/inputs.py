@@ -32,9 +32,9 @@ from ckptdoctor.edits.applied.wanted import Wanted, with_tree
 from ckptdoctor.errors import DamagedError, RefusedError
 from ckptdoctor.facts.devices import whole_dtensors
 from ckptdoctor.facts.reader_notes import require_every_file, require_own_values, to_salvage
+from ckptdoctor.formats.advice import converted_first
 from ckptdoctor.formats.folders.shards import shard_sets
 from ckptdoctor.formats.fresh.strided import refusal, segments
-from ckptdoctor.formats.suffixes import converted_first
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.wording import and_more
 from ckptdoctor.writing.checksums import Bytes

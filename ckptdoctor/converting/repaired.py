@@ -16,7 +16,7 @@ from ckptdoctor.edits.applied.wanted import Wanted, by_itself
 from ckptdoctor.errors import CkptDoctorError, RefusedError
 from ckptdoctor.facts.reader_notes import require_own_values
 from ckptdoctor.findings import Proof
-from ckptdoctor.formats.suffixes import converted_first
+from ckptdoctor.formats.advice import converted_first
 from ckptdoctor.noun import replace
 from ckptdoctor.prove.output import counted
 from ckptdoctor.repair.plan import Plan

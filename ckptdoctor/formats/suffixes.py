@@ -73,11 +73,6 @@ _WRITTEN = ".pt .pth .ckpt .bin .safetensors or a folder"
 _WRITERS = {".gguf": ("GGUF", "llama.cpp's convert_hf_to_gguf.py"), ".onnx": ("ONNX", "torch.onnx.export")}
 
 
-def converted_first(path: str) -> str:
-    """Return what to do about an archive or about values that are edited in no copy: to write them in another form."""
-    return f"Convert it first: ckptdoctor convert {quote(path)} {quote(os.path.splitext(path)[0] + '.safetensors')}"
-
-
 def not_written(output: str) -> str:
     """Return the sentence for an output whose name asks for nothing that is written here."""
     suffix = os.path.splitext(output)[1].lower()

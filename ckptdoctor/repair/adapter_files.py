@@ -14,7 +14,7 @@ from ckptdoctor.errors import RefusedError, UsageError
 from ckptdoctor.facts.adapters import Adapter, AdapterPart, adapter_in
 from ckptdoctor.facts.names import ADAPTER_CONFIG, ADAPTER_FILES
 from ckptdoctor.facts.siblings import Config, folder_of, read_config
-from ckptdoctor.formats.suffixes import converted_first
+from ckptdoctor.formats.advice import converted_first
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.adapter_strength import IA3, Strength, strength_of
 from ckptdoctor.wording import and_so_on, plural

@@ -14,6 +14,7 @@ import torch
 
 import ckptdoctor
 from tests.commands import ROOT, run_here
+from tests.formats.torch.zip.forge import assembled, parts_of, saved
 
 SICK = ROOT / "sample_ckpts" / "sick"
 CODES = ("D60", "P20", "C10", "F011", "N401-training", "A706")
@@ -136,3 +137,37 @@ def test_a_record_of_torch_that_is_not_text_is_in_no_copy(tmp_path, command):
     done = run_here(*command, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert torch.equal(torch.load(tmp_path / "out.pt")["w"], torch.ones(2))
+
+
+@pytest.mark.parametrize("verb", ["convert", "salvage"])
+def test_of_an_archive_on_which_readers_disagree_something_is_written_by_what_the_refusal_names(tmp_path, verb):
+    """What torch reads of it, or what is intact where torch rejects it."""
+    parts = parts_of(saved({"w": torch.ones(2)}))
+    parts.insert(3, parts[3])  # two records of one name
+    (tmp_path / "x.pt").write_bytes(assembled(parts))
+    if verb == "salvage":
+        torch.save({"w": torch.ones(2)}, tmp_path / "x.pt")
+        (tmp_path / "x.pt").write_bytes(b"#!/bin/sh\n" + (tmp_path / "x.pt").read_bytes())
+    said = run_here("fix", "x.pt", "--rename", "^=x.", cwd=tmp_path).stdout.decode()
+    command = shlex.split(said[said.index("ckptdoctor ") :])[1:]
+    assert said.startswith("refused · ") and command[0] == verb
+    done = run_here(*command, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = "x.safetensors" if verb == "convert" else "x.salvaged.pt"
+    load = safetensors.torch.load_file if verb == "convert" else torch.load
+    assert torch.equal(load(tmp_path / written)["w"], torch.ones(2))
+
+
+@pytest.mark.parametrize("name", ["F006-truncated-legacy.pt", "two.pt"])
+def test_what_is_intact_of_a_damaged_file_is_recovered_by_what_the_refusal_names(tmp_path, name):
+    """In either of torch's formats; where nothing is, that command would be refused."""
+    torch.save({"v": torch.ones(2), "w": torch.ones(2)}, tmp_path / "two.pt")
+    (tmp_path / "two.pt").write_bytes((tmp_path / "two.pt").read_bytes().replace(b"/data/1", b"/data/7"))
+    if name.startswith("F"):
+        shutil.copy(SICK / name, tmp_path)
+    shutil.copy(SICK / "F011-storage-size-mismatch.pt", tmp_path / "none.pt")
+    assert b"Take another copy" in run_here("fix", "none.pt", "--rename", "^=x.", cwd=tmp_path).stdout
+    said = run_here("fix", name, "--rename", "^=x.", cwd=tmp_path).stdout.decode()
+    assert said.startswith("refused · A copy would be as damaged as the original")
+    assert run_here(*shlex.split(said[said.index("ckptdoctor ") :])[1:], cwd=tmp_path).returncode == 1
+    assert torch.load(next(tmp_path.glob("*.salvaged.pt")), weights_only=False)

@@ -10,6 +10,7 @@ from ckptdoctor.checkpoint import FileSource, NoteKind, Source, Storage
 from ckptdoctor.edits import Convert, Repickle
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.errors import RefusedError, UnprovenError
+from ckptdoctor.formats.advice import as_damaged
 from ckptdoctor.formats.torch.legacy.read import (
     COUNT_BYTES,
     NAMES,
@@ -56,7 +57,7 @@ def write_copy(wanted: Wanted, source: Source) -> Recipe:
     table = LegacyStorages(source, stream)
     broken = next((note for note in table.notes if note.kind in _BROKEN), None)
     if broken is not None and source not in _salvaged:
-        raise RefusedError(f"A copy would be as damaged as the original: {broken.message}.")
+        raise as_damaged(broken.message, source.path, wanted.original)
     storages = storages_in(stream.saved, table, "")
     if any(isinstance(each, Convert) for each in wanted.edits):
         return converted(source, stream, table, storages, wanted)

@@ -18,7 +18,7 @@ from ckptdoctor.checkpoint.progress import WORTH_A_THREAD, in_order
 from ckptdoctor.edits import Cast, Compute, Dequantize, FuseNorm
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.errors import RefusedError, UnprovenError
-from ckptdoctor.formats.suffixes import converted_first
+from ckptdoctor.formats.advice import as_damaged, conversion, converted_first, salvaged_first
 from ckptdoctor.formats.torch.patch.reconcile import reconcile
 from ckptdoctor.formats.torch.patch.storage_plans import ReadStorage, StoragePlan
 from ckptdoctor.formats.torch.read import storages_in
@@ -68,7 +68,7 @@ def write_copy(wanted: Wanted, source: Source) -> Recipe:
         table = ZipStorages(source.file, directory)
         storages = storages_in(pickle, table, shown(record.name))
         if table.notes and not directory.salvaged:
-            raise RefusedError(f"A copy would be as damaged as the original: {table.notes[0].message}.")
+            raise as_damaged(table.notes[0].message, source.path, wanted.original)
     edited = reconcile(pickle, storages, wanted)
     big_endian = wanted.original.big_endian
     computed = any(isinstance(each, (Cast, Compute, Dequantize, FuseNorm)) for each in wanted.edits)
@@ -92,9 +92,13 @@ def write_copy(wanted: Wanted, source: Source) -> Recipe:
 def require_one_reading(source: Source, directory: Directory) -> None:
     """Raise UnprovenError or RefusedError where it is not certain what the archive holds."""
     if not directory.repairable:
-        trouble = (NoteKind.ZIP_AMBIGUOUS, NoteKind.ZIP_DAMAGED, NoteKind.TRUNCATED)
-        reason = next(note.message for note in directory.notes if note.kind in trouble)
-        raise UnprovenError(f"Lossless repair cannot be proven, because readers may disagree on the archive: {reason}.")
+        damage = (NoteKind.ZIP_DAMAGED, NoteKind.TRUNCATED)
+        reason = next(each.message for each in directory.notes if each.kind in (NoteKind.ZIP_AMBIGUOUS, *damage))
+        way = f"To write what torch reads: {conversion(source.path)}"
+        if any(each.kind in damage for each in directory.notes):
+            way = salvaged_first(source.path)
+        why = "Lossless repair cannot be proven, because readers may disagree on the archive"
+        raise UnprovenError(f"{why}: {reason}. {way}")
     lost = 0 if directory.salvaged else bytes_in_front(source, directory)
     if lost:
         why = f"{plural(lost, 'byte is', 'bytes are')} before the archive, which a copy would lose."

@@ -29,7 +29,9 @@ def in_short(pairs: Sequence[Renamed]) -> list[Renamed]:
     olds, news = [old.split(".") for old, _ in pairs], [new.split(".") for _, new in pairs]
     before, after = _pattern(olds), _pattern(news)
     behind = _told(olds) + 1
-    if before != after and all(old[:behind] != new[:behind] for old, new in zip(olds, news, strict=True)):
+    if before != after and all(
+        old[0] != new[0] or old[:behind] != new[:behind] for old, new in zip(olds, news, strict=True)
+    ):
         return [(before, after)]
     kinds = dict.fromkeys([_change(tuple(old), tuple(new)) for old, new in zip(olds, news, strict=True)])
     shown = list(dict.fromkeys([_tokens(kind) for kind in kinds]))
@@ -40,7 +42,8 @@ def _told(split: Sequence[Sequence[str]]) -> int:
     """Up to which token ``pattern`` shows the keys: the first one in which they differ, or the last of the shortest."""
     last = min(map(len, split)) - 1
     for at in range(last):
-        if [tokens[at] for tokens in split].count(split[0][at]) < len(split):
+        token = split[0][at]
+        if any(tokens[at] != token for tokens in split):
             return at
     return last
 
@@ -163,8 +166,9 @@ def _runs(tokens: Iterable[str]) -> Iterable[str]:
     """Tokens with numbered neighbours folded: ``layer1 layer2 layer3`` is ``layer{1..3}``."""
     numbers: dict[str, list[int]] = {}
     order: dict[str, None] = {}
+    numbered = re.compile(r"(.*?)(0|[1-9][0-9]{0,9})", re.DOTALL).fullmatch
     for token in tokens:
-        found = re.fullmatch(r"(.*?)(0|[1-9][0-9]{0,9})", token, re.DOTALL)
+        found = numbered(token)
         stem = f"#{found[1]}" if found else f"={token}"
         order[stem] = None
         if found:

@@ -129,7 +129,8 @@ class ChunkMeasure:
             return 0
         if dtype == "float32":
             return self._occurrences(chunks, 0)
-        count = chunks.size - int(np.count_nonzero(chunks)) if not chunks.min() else 0
+        none = dtype == "bfloat16" and chunks.min()  # as of most weights; of float16 one in a million is 0
+        count = 0 if none else chunks.size - int(np.count_nonzero(chunks))
         return count + (self._occurrences(chunks, _NEGATIVE) if int(chunks.view(np.int16).min()) == -_NEGATIVE else 0)
 
     def _occurrences(self, values: Array, value: int) -> int:
@@ -263,8 +264,11 @@ def _not_finite(values: Array, partial: Partial) -> Array:
     return finite
 
 
-# values that are added up in float32: 31 roundings are within 1.9e-6 of their mean size, in whatever order
+# values that are added up in float32: 31 roundings are within 1.9e-6 of their mean size, in whatever order; products
+# with ones are added up in half the time that ``add.reduce`` takes, and in one thread while there are no more of them
 _COLUMN = 32
+_COLUMNS = 128
+_ONES = np.ones(_COLUMN, np.float32)
 
 
 def sum_of(values: Array) -> float:
@@ -274,12 +278,10 @@ def sum_of(values: Array) -> float:
 
 def sums_of(several: Array) -> list[float]:
     """Return the sum of each of several runs of float32 of one length."""
-    done = several.shape[1] - several.shape[1] % _COLUMN
-    columns = np.add.reduce(several[:, :done].reshape(len(several), _COLUMN, -1), axis=1)
-    return [
-        float(np.add.reduce(whole, dtype=np.float64) + np.add.reduce(rest, dtype=np.float64))
-        for whole, rest in zip(columns, several[:, done:], strict=True)
-    ]
+    done = several.shape[1] - several.shape[1] % (_COLUMN * _COLUMNS)
+    columns = np.matmul(_ONES, several[:, :done].reshape(len(several), -1, _COLUMN, _COLUMNS))
+    sums = np.add.reduce(columns.reshape(len(several), -1), axis=1, dtype=np.float64)
+    return (sums + np.add.reduce(several[:, done:], axis=1, dtype=np.float64)).tolist()  # type: ignore[no-any-return]
 
 
 # squares in a row: their sum is within 6.1e-5 of itself in whatever order a BLAS adds them up, and in one thread

@@ -1,4 +1,4 @@
-"""Two runs of values are compared chunk by chunk in memory that stays in the cache: how far apart, and of what rank."""
+"""Two runs of values are compared chunk by chunk: how far apart they are, and of what rank the difference is."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-CHUNK = 1 << 18  # values at a time: what threads do in Python, one at a time, is little beside what NumPy does
+CHUNK = 1 << 19  # values at a time: threads wait for each other before and after each call into NumPy
 _WIDE = 1 << 17  # columns of the widest matrix whose rank is looked for
 _TINY = 1e-24  # sums of squares below it have lost digits in float32
 

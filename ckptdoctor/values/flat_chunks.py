@@ -21,9 +21,10 @@ from ckptdoctor.values.tensor_bytes import TensorBytes
 # values of a chunk, and its bytes: a second pass finds them in the cache, and calls into NumPy are few
 CHUNK = 1 << 18
 CHUNK_BYTES = 1 << 19
-# where there is one pass: the larger the chunks, the less is done in Python, by one thread at a time
-SCAN_BYTES = 4 * CHUNK_BYTES
-SEVERAL = 2  # chunks of plain floats that are read and measured at once, for the same reason
+# where there is one pass: threads wait for each other before and after each call into NumPy, longer than it takes to
+# get values from beyond the cache of a core
+SCAN_BYTES = 16 * CHUNK_BYTES
+_AT_ONCE = 1 << 20  # plain floats that are read and measured at once, chunk by chunk, for the same reason
 _STORED_AS = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}
 
 
@@ -119,7 +120,8 @@ def _flat(tensor: Tensor, source: TensorBytes, weight: int, most: int) -> Strip:
     width = tensor.dtype.bits // 8 // parts
     compressed = tensor.storage is not None and tensor.storage.compressed
     chunk = min(CHUNK * (most // CHUNK_BYTES), most // width) // parts
-    several = SEVERAL if most == CHUNK_BYTES and real_dtype(dtype) in ("float32", *HALVES) and not compressed else 1
+    plain = most == CHUNK_BYTES and real_dtype(dtype) in ("float32", *HALVES) and not compressed
+    several = max(1, _AT_ONCE // (parts * chunk)) if plain else 1
 
     def read(start: int, stop: int) -> Iterator[Array]:
         for piece in source.pieces(tensor, start // parts, stop // parts, several * chunk):

@@ -7,7 +7,6 @@ a page of zeros. Of all others it is said that they are left, and ``examine.inte
 from __future__ import annotations
 
 from collections.abc import Iterator
-from sys import byteorder
 from threading import local
 from zlib import crc32
 
@@ -16,22 +15,18 @@ import numpy as np
 from ckptdoctor.casting.arrays import Array
 from ckptdoctor.checkpoint import Checkpoint, Extent, Source, Storage
 from ckptdoctor.noun import noun
-from ckptdoctor.values.crc32 import WORTH, Folding, combined
+from ckptdoctor.values.crc32 import combined, crc32_over
 from ckptdoctor.values.damage import HOLE, PAGE, Damage, Integrity, may_have_holes
 from ckptdoctor.values.storage_damage import STEP, fastest, note_of, readable
 
 
 @noun(frozen=False)
 class _Run:
-    """Bytes of a storage that one thread read in their order; ``blank`` once a page of them was zero.
-
-    ``settled`` where ``crc`` is that of all of them.
-    """
+    """Bytes of a storage that one thread read in their order; ``blank`` once a page of them was zero."""
 
     start: int
     stop: int
     crc: int = 0
-    settled: bool = True
     blank: bool = False
 
 
@@ -41,25 +36,6 @@ class _Listener:
     def __init__(self) -> None:
         self.key = ""
         self.run = _Run(0, 0)
-        self.folding = Folding()
-
-    def add(self, data: Array, storage: Storage) -> None:
-        """Take the next bytes of a run of which the checksum is wanted: those in the room of ``folding``."""
-        if fastest() is not crc32 or storage.nbytes < WORTH or byteorder != "little":  # words are folded as they lie
-            self.run.crc = fastest()(data.data, self.run.crc)
-            return
-        if self.run.settled:
-            self.folding.begin(self.run.crc)
-            self.run.settled = False
-        self.folding.take(data.size)
-        if self.run.stop + data.size == storage.nbytes:
-            self.settle()
-
-    def settle(self) -> None:
-        """Finish the checksum of the run, which is over."""
-        if not self.run.settled:
-            self.run.crc = self.folding.crc()
-            self.run.settled = True
 
 
 class StorageChecks:
@@ -68,27 +44,18 @@ class StorageChecks:
     def __init__(self) -> None:
         self._runs: dict[str, list[_Run]] = {}
         self._own = local()
-        self._listeners: list[_Listener] = []
-
-    def room(self, length: int) -> Array:
-        """Return memory of this thread for so many bytes, which it is to let this ``hear``."""
-        return self._listener().folding.room(length)
 
     def hear(self, storage: Storage, at: int, data: Array) -> None:
-        """Take the next bytes of a storage, which begin at its byte ``at``.
-
-        They are in ``room``, and may be overwritten there.
-        """
+        """Take the next bytes of a storage, which begin at its byte ``at``. They are overwritten."""
         checked = storage.crc32 is not None
         if not checked and (storage.nbytes < HOLE or not may_have_holes(storage)):
             return
         listener = self._listener()
         if (listener.key, listener.run.stop) != (storage.key, at):
-            listener.settle()
             listener.key, listener.run = storage.key, _Run(at, at)
             self._runs.setdefault(storage.key, []).append(listener.run)
         if checked:
-            listener.add(data, storage)
+            listener.run.crc = _crc32(data, listener.run.crc)
         elif not listener.run.blank:
             listener.run.blank = _has_blank_page(data)
         listener.run.stop += data.size
@@ -98,13 +65,10 @@ class StorageChecks:
         listener: _Listener | None = getattr(self._own, "listener", None)
         if listener is None:
             listener = self._own.listener = _Listener()
-            self._listeners.append(listener)
         return listener
 
     def sound(self, checkpoint: Checkpoint, source: Source) -> dict[str, int]:
         """Return the storages that need no other look, with their numbers of bytes, when all threads are over."""
-        for listener in self._listeners:
-            listener.settle()
         return {
             storage.key: extent.length
             for storage, extent in readable(checkpoint, source)
@@ -122,7 +86,7 @@ class StorageChecks:
         """Return whether all bytes were heard, each once."""
         at = 0
         for run in self._in_order(storage):
-            if run.start != at or not run.settled:
+            if run.start != at:
                 return False
             at = run.stop
         return not storage.compressed and at == extent.length == storage.nbytes
@@ -153,6 +117,10 @@ class StorageChecks:
                 crc = self._crc(storage)
                 if crc != storage.crc32:
                     yield Damage(storage, crc, ())
+
+
+def _crc32(data: Array, crc: int) -> int:
+    return crc32_over(data, crc) if fastest() is crc32 else fastest()(data.data, crc)
 
 
 def _has_blank_page(data: Array) -> bool:

@@ -107,8 +107,6 @@ class TensorBytes:
         return raw
 
     def _buffer(self, length: int) -> Array:
-        if self._checks is not None:
-            return self._checks.room(length)
         held: Array | None = getattr(self._own, "buffer", None)
         if held is None or held.size < length:
             held = self._own.buffer = room(length, "uint8")

@@ -142,7 +142,7 @@ class _Walk:
         account, source, wanted = self.account, self.account.source, self.wanted
         if wanted.globals is source.globals and wanted.asides == source.asides:
             return
-        known, named = {each.full for each in source.globals}, {each.full for each in wanted.globals}
+        known, named = {each.shown for each in source.globals}, {each.shown for each in wanted.globals}
         new = next(iter(named - known - account.names), None)
         if new is not None or wanted.asides != source.asides:
             raise UnaccountedError(f"the pickle would name {new or 'other things besides the contents'}")
@@ -421,7 +421,7 @@ def _names_in(tree: Node) -> set[str]:
             stack.append(node.state)
             stack.extend([*node.arguments, *node.items, *[child for _, child in node.entries]])
         elif isinstance(node, Sequence):
-            found.add(node.kind)
+            found |= {node.kind, f"builtins.{node.kind}"}
             stack.extend(node.items)
         elif isinstance(node, Mapping):
             found.add(node.kind)

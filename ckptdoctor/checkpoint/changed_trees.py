@@ -297,9 +297,9 @@ def _refreshed(state_dict: StateDict, tree: Node) -> StateDict:
 
 def _globals(checkpoint: Checkpoint, tree: Node) -> tuple[GlobalName, ...]:
     """Return the names without those that the old tree showed and the new one does not."""
-    shown = {each.full for each in checkpoint.globals} & names_in(checkpoint.tree)
+    shown = {each.shown for each in checkpoint.globals} & names_in(checkpoint.tree)
     gone = shown - names_in(tree) if shown else shown
-    return tuple([each for each in checkpoint.globals if each.full not in gone]) if gone else checkpoint.globals
+    return tuple([each for each in checkpoint.globals if each.shown not in gone]) if gone else checkpoint.globals
 
 
 def names_in(tree: Node) -> set[str]:
@@ -317,7 +317,7 @@ def names_in(tree: Node) -> set[str]:
         if isinstance(node, Opaque):
             found.add(node.class_name)
         elif isinstance(node, (Mapping, Sequence)):
-            found.add(node.kind)
+            found.update((node.kind, f"builtins.{node.kind}"))  # sets are called by their short names
         elif isinstance(node, Named):
             found.add(node.name)
         below = nodes_below(node)

@@ -44,18 +44,48 @@ class StateDict:
 
 
 @noun
+class LookUp:
+    """A part of a class or module, by the names that lead to it, with dots. ``used``: it is called, or changed."""
+
+    module: str
+    name: str
+    used: bool
+
+
+@noun
 class GlobalName:
-    """A class or function that a pickle names, and where (byte offset in ``member``). Naming is not running."""
+    """A class or function that a pickle names, and where (byte offset in ``member``). Naming is not running.
+
+    ``looks_up`` is all that ``getattr`` is called for, where that is nothing but parts of what the pickle names.
+    """
 
     module: str
     name: str
     member: str
     offset: int
+    looks_up: tuple[LookUp, ...] = ()
 
     @property
     def full(self) -> str:
         """``module.name``."""
         return f"{self.module}.{self.name}"
+
+    @property
+    def shown(self) -> str:
+        """The full name as Python 3, and so the tree, has it."""
+        return python3_name(self.module, self.name)
+
+
+# Python 2's names of modules and built-ins, which pickle protocols up to 2 still write
+_PYTHON2_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}
+_PYTHON2_NAMES = {"xrange": "range", "unicode": "str", "long": "int", "unichr": "chr"}
+
+
+def python3_name(module: str, name: str) -> str:
+    """Return the full name as Python 3 has it."""
+    if module in _PYTHON2_MODULES:
+        return f"{_PYTHON2_MODULES[module]}.{_PYTHON2_NAMES.get(name, name)}"
+    return f"{module}.{name}"
 
 
 class Lying(str, Enum):

@@ -10,7 +10,19 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Any, Union
 
-from ckptdoctor.checkpoint import Checkpoint, GlobalName, KeyPath, Mapping, Named, Node, Opaque, Part, Sequence, Tensor
+from ckptdoctor.checkpoint import (
+    Checkpoint,
+    GlobalName,
+    KeyPath,
+    LookUp,
+    Mapping,
+    Named,
+    Node,
+    Opaque,
+    Part,
+    Sequence,
+    Tensor,
+)
 from ckptdoctor.checkpoint import children as children_of
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.facts.devices import names_of_arrays
@@ -188,6 +200,8 @@ def is_dangerous(module: str, name: str) -> bool:
         return True
     # names with dots walk from attribute to attribute: numpy, __builtins__.eval
     walked = name.split(".")
+    if len(walked) > 1 and _is_method(module, name):
+        return True
     return any(part in _WALKED or _is_dunder(part) for part in walked[:-1]) or _is_dunder(walked[-1])
 
 
@@ -195,6 +209,12 @@ def is_harmless(module: str, name: str) -> bool:
     """Return whether making what this name (as ``modern`` gives it) stands for is known to do nothing else."""
     path = f"{module}.{name}"
     return is_allowed(module, name) or path in _HARMLESS or path in TYPE_TAGS or _RECORDS.fullmatch(path) is not None
+
+
+def _is_method(module: str, name: str) -> bool:
+    """Return whether this name with dots may be a method of what Python or NumPy brings: ``pathlib.Path.unlink``."""
+    brought = is_standard(module) or package(module) == "numpy"
+    return brought and name.rpartition(".")[2].lstrip("_")[:1].islower() and not is_harmless(module, name)
 
 
 def _is_dunder(part: str) -> bool:
@@ -232,12 +252,47 @@ def is_path(module: str, name: str) -> bool:
     return module in ("pathlib", "pathlib._local") and name in _PATHS
 
 
+# ---- parts of classes that pickles look up by getattr, as ``pickles.lookups`` has them
+
+
+# records of torch.distributed, whose parts are made like them (``torch.distributed._shard.sharded_tensor``)
+_OF_RECORDS = regex(
+    r"torch\.distributed\._shard\.sharded_tensor\.api\.ShardedTensor\.ProcessGroupState"
+    r"|torch\.distributed\._shard\.sharded_tensor\.metadata\.MEM_FORMAT_ENCODING\.[A-Z][A-Z_]*"
+    r"|torch\.distributed\.checkpoint\.metadata\._MEM_FORMAT_ENCODING\.[A-Z][A-Z_]*"
+)
+
+
+def only_looks_up(name: GlobalName) -> bool:
+    """Return whether it is ``getattr``, for nothing but members of enums and classes within classes.
+
+    Looking these up does nothing else; of what Python, NumPy and torch bring no other part may be looked up, as that
+    could be a method.
+    """
+    return bool(name.looks_up) and all(map(_is_harmless_part, name.looks_up))
+
+
+def _is_harmless_part(part: LookUp) -> bool:
+    module, _ = modern(part.module, "")
+    if _is_of_records(part):
+        return True
+    attribute = part.name.rpartition(".")[2]
+    if attribute.startswith("_") or is_dangerous(module, part.name):
+        return False
+    known_everywhere = is_standard(module) or package(module) in ("numpy", "torch")
+    return not known_everywhere or (attribute == attribute.upper() and not part.used)
+
+
+def _is_of_records(part: LookUp) -> bool:
+    return _OF_RECORDS.fullmatch(f"{part.module}.{part.name}") is not None
+
+
 # ---- names in pickles that are not, or not as a whole, what the contents were read from
 
 
 def dangerous(names: Iterable[GlobalName]) -> list[str]:
     """Return those that can run code, as Python 3 calls them, each once."""
-    found = [modern(each.module, each.name) for each in names]
+    found = [modern(each.module, each.name) for each in names if not only_looks_up(each)]
     return list(dict.fromkeys([f"{module}.{name}" for module, name in found if is_dangerous(module, name)]))
 
 
@@ -248,6 +303,7 @@ class BlockedCause(Enum):
     """Why a refused name is in the file. Each name has one cause, the first that fits."""
 
     DANGEROUS = "dangerous"  # it can run code
+    PART = "part"  # getattr that looks up parts of classes and nothing else, and these classes
     MODULE = "module"  # it belongs to an nn.Module that was saved whole
     DEVICE = "device"  # it makes an array that stands for a tensor of a device without storages
     NUMPY = "numpy"
@@ -284,9 +340,12 @@ def blocked_globals(checkpoint: Checkpoint) -> tuple[Blocked, ...]:
     aliases: dict[str, str] = {}
     for each in checkpoint.globals:
         module, name = modern(each.module, each.name)
-        if is_dangerous(module, name) if of_numpy(checkpoint) else not is_allowed(module, name):
+        if bool(dangerous([each])) if of_numpy(checkpoint) else not is_allowed(module, name):
+            if each.looks_up and all(map(_is_of_records, each.looks_up)):  # what has these parts is refused itself
+                continue
             path = f"{module}.{name}"
-            firsts.setdefault(path, each)
+            if path not in firsts or (only_looks_up(firsts[path]) and not only_looks_up(each)):
+                firsts[path] = each
             aliases[path] = aliases[each.full] = path
             if path == "builtins.frozenset":  # the one such class that the tree shows as a plain container
                 aliases["frozenset"] = path
@@ -298,9 +357,13 @@ def blocked_globals(checkpoint: Checkpoint) -> tuple[Blocked, ...]:
         places[full].append(place)
         in_modules[full] &= in_module
     for_devices = names_of_arrays(checkpoint)
+    parts = {place.path for path, first in firsts.items() if only_looks_up(first) for place in places[path]}
     found = []
     for path, first in firsts.items():
         shown = bool(places[path])
+        if only_looks_up(first) or (shown and all(place.path[:-1] in parts for place in places[path])):
+            found.append(Blocked(path, first, BlockedCause.PART, tuple(places[path])))
+            continue
         cause = _cause(first, shown and in_modules[path], not shown and path in for_devices)
         found.append(Blocked(path, first, cause, tuple(places[path])))
     return tuple(found)

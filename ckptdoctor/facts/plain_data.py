@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ckptdoctor.checkpoint import KeyPath, Mapping, Node, Opaque, Sequence
+from ckptdoctor.checkpoint import KeyPath, Mapping, Named, Node, Opaque, Sequence
 from ckptdoctor.checkpoint.dtypes import NUMPY_BUFFERS, NUMPY_MAKERS
 from ckptdoctor.facts.globals import WINDOWS_PATHS, BlockedPlace, is_dangerous, is_path, modern
 from ckptdoctor.facts.numpy_values import NotPlainError as NotPlainError
@@ -56,6 +56,15 @@ def _what(node: Node) -> str:
     return {"Tensor": "a tensor", "Named": "a class or function"}.get(type(node).__name__, "an unread value")
 
 
+def _part(node: Opaque) -> str:
+    """Return what ``getattr`` looks up: the member of an enum."""
+    if len(node.arguments) != 2 or not isinstance(node.arguments[1], str):
+        return "a part of something"
+    owner = node.arguments[0]
+    inside = _part(owner) if isinstance(owner, Opaque) else owner.name if isinstance(owner, Named) else "something"
+    return f"{inside}.{node.arguments[1]}"
+
+
 def _dict(node: Mapping, depth: int, loosely: bool) -> dict[str | int, object]:
     if node.kind in _ATTRIBUTE_DICTS:
         _require_no_more_than_entries(node)
@@ -98,6 +107,8 @@ def _object(node: Opaque, depth: int, loosely: bool) -> object:
         return _array(node, depth)
     if f"{module}.{name}" == "builtins.complex" and all(isinstance(each, float) for each in node.arguments):
         return complex(*node.arguments)  # type: ignore[arg-type]  # they are floats
+    if f"{module}.{name}" == "builtins.getattr":
+        raise NotPlainError(f"it is {_part(node)}, of which the file has the name and not the value")
     if module == "datetime" and name in ("datetime", "date", "time"):
         return _date(node, name)
     if module in _OMEGACONF:

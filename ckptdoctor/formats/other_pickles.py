@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 
-from ckptdoctor.checkpoint import Aside, FileSource, GlobalName, Lying, Source
+from ckptdoctor.checkpoint import Aside, FileSource, Lying, Source
 from ckptdoctor.errors import CkptDoctorError, DamagedError, TruncatedError
 from ckptdoctor.formats.arrays.pickled.stream import Data, Mapped, data_of, follow_stream
 from ckptdoctor.formats.recognise.compressed import recognise_compressed
@@ -22,6 +22,7 @@ from ckptdoctor.formats.torch.zip.records import Record, shown
 from ckptdoctor.formats.torch.zip.truncated import Walk, local_at, step
 from ckptdoctor.formats.window import Memory, Window
 from ckptdoctor.pickles.graph import GlobalUse
+from ckptdoctor.pickles.lookups import named_globals
 from ckptdoctor.regex import regex
 
 # bytes that are gone through of one file, of one that is compressed, and of one on another machine
@@ -167,9 +168,9 @@ class Search:
             at = followed.end
 
     def _add(self, lying: Lying, names: Iterable[GlobalUse], where: str, base: int, at: int) -> None:
-        known = {(use.module, use.name): GlobalName(use.module, use.name, where, base + use.offset) for use in names}
+        known = {(use.module, use.name, use.looks_up): use for use in names}
         if known:
-            self.found.append(Aside(lying, tuple(known.values()), where, base + at))
+            self.found.append(Aside(lying, named_globals(known.values(), where, base), where, base + at))
 
     # ---- what pickles lie in
 

@@ -20,6 +20,7 @@ from ckptdoctor.pickles.graph import (
     Tuple,
     Value,
 )
+from ckptdoctor.pickles.lookups import with_lookups
 from ckptdoctor.pickles.machine import PAUSE, Budgets, Handler, Machine, damaged, exceeded
 from ckptdoctor.pickles.opcode_handlers import HANDLERS
 
@@ -74,7 +75,7 @@ def follow(
             end, opcodes = _run(machine, handlers)
         except DamagedError as error:
             return Followed(tuple(machine.globals.values()), machine.calls, error=error)
-    return Followed(tuple(machine.globals.values()), machine.calls, end, opcodes)
+    return Followed(tuple(_named(machine)), machine.calls, end, opcodes)
 
 
 def _cut_frame(m: Machine, at: int) -> int:
@@ -151,7 +152,7 @@ def _finished(m: Machine, end: int, opcodes: int) -> Pickle:
         protocol=m.protocol if m.protocol >= 0 else 1,
         start=m.start,
         end=end,
-        globals=list(m.globals.values()),
+        globals=_named(m),
         ambiguities=m.ambiguities,
         frames=m.frames,
         opcodes=opcodes,
@@ -160,6 +161,10 @@ def _finished(m: Machine, end: int, opcodes: int) -> Pickle:
         memoize=m.memoize,
         next_memo=next_memo,
     )
+
+
+def _named(m: Machine) -> list[GlobalUse]:
+    return with_lookups(list(m.globals.values()), m.root, m.discarded)
 
 
 # ---- whether a pickle makes calls whose results do not reach what it returns

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Union
 
+from ckptdoctor.checkpoint import LookUp
 from ckptdoctor.noun import noun
 
 NO_MEMO = -1
@@ -196,11 +197,15 @@ Value = Union[None, bool, int, float, String, Constant, Global, Extension, Tuple
 
 @noun
 class GlobalUse:
-    """The first place (byte offset in the stream) where a class or function is named."""
+    """The first place (byte offset in the stream) where a class or function is named.
+
+    ``looks_up`` is what ``GlobalName`` has.
+    """
 
     module: str
     name: str
     offset: int
+    looks_up: tuple[LookUp, ...] = ()
 
 
 @noun

@@ -17,8 +17,8 @@ from ckptdoctor.facts.devices import CPU
 from ckptdoctor.facts.globals import (
     NEEDS_IMPORT,
     blocked_globals,
+    dangerous,
     is_allowed,
-    is_dangerous,
     is_standard,
     modern,
     package,
@@ -81,7 +81,7 @@ def _roundabout(path: str, checkpoint: Checkpoint, refused: str) -> NextStep:
         return NextStep(Loader.FIX, refused, ("--to-cpu",))
     named = [modern(each.module, each.name) for each in checkpoint.globals]
     others = [".".join(name) for name in named if not is_allowed(*name)]
-    if any(is_dangerous(*name) for name in named) or any(each in NEEDS_IMPORT for each in others):
+    if dangerous(checkpoint.globals) or any(each in NEEDS_IMPORT for each in others):
         return NextStep(Loader.OURS, refused)
     if _converts(path, checkpoint):
         return NextStep(Loader.FIX, refused, ("--weights-only-safe",))

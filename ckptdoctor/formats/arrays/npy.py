@@ -32,6 +32,7 @@ from ckptdoctor.formats.arrays.npy_header import (
 from ckptdoctor.formats.torch.zip.records import shown
 from ckptdoctor.formats.unrepairable import refused
 from ckptdoctor.formats.zip_archives import Archive
+from ckptdoctor.pickles.lookups import named_globals
 from ckptdoctor.wording import plural
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def named_in(source: Source, header: Header, member: str = "") -> Named:
         if header.code != STRUCTURE or asides_of(source):
             raise
         return (), ()  # numbers, with a field whose name looks like a type
-    names = tuple([GlobalName(use.module, use.name, member, use.offset) for use in stream.pickle.globals])
+    names = named_globals(stream.pickle.globals, member)
     return names, (*of_texts(stream.texts, member), *behind(source, stream.pickle.end, member))
 
 

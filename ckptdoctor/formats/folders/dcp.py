@@ -45,6 +45,7 @@ from ckptdoctor.formats.torch.zip.records import Record
 from ckptdoctor.formats.unrepairable import refusal
 from ckptdoctor.formats.window import Window
 from ckptdoctor.noun import replace
+from ckptdoctor.pickles.lookups import named_globals
 from ckptdoctor.pickles.nested import texts_of
 from ckptdoctor.wording import plural
 
@@ -101,8 +102,7 @@ def _metadata(folder: FolderSource, gathering: Gathering) -> Metadata:
         raise type(error)(f".metadata: {error.message}", offset=error.offset, member=_METADATA) from error
     pickle = metadata.pickle
     gathering.read.add(_METADATA)
-    names = tuple([GlobalName(use.module, use.name, _METADATA, use.offset) for use in pickle.globals])
-    gathering.asides.append(Aside(Lying.INDEX, names, _METADATA, 0))
+    gathering.asides.append(Aside(Lying.INDEX, named_globals(pickle.globals, _METADATA), _METADATA, 0))
     gathering.asides += of_texts(texts_of(data, pickle), _METADATA)
     gathering.asides += behind(source, pickle.end, _METADATA)
     for each in pickle.ambiguities:

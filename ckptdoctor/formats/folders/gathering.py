@@ -260,9 +260,7 @@ class Rebased:
 
     def globals(self, checkpoint: Checkpoint) -> list[GlobalName]:
         """Return what its pickle names, with the file before the record."""
-        return [
-            GlobalName(each.module, each.name, self._member(each.member), each.offset) for each in checkpoint.globals
-        ]
+        return [replace(each, member=self._member(each.member)) for each in checkpoint.globals]
 
     def asides(self, asides: Iterable[Aside]) -> list[Aside]:
         """Return what other pickles in it name, the same way."""

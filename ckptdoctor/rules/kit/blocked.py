@@ -85,7 +85,7 @@ def first_use(blocked: Sequence[Blocked]) -> Location:
     """Return where the first of the names is in the file, and its first object in the tree."""
     first = min(blocked, key=lambda each: each.first.offset)
     path = next((place.path for each in blocked for place in each.places), None)
-    return Location(path=path, member=first.first.member, offset=first.first.offset)
+    return Location(path=path, member=first.first.member or None, offset=first.first.offset)
 
 
 @noun

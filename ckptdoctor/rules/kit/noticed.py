@@ -44,7 +44,7 @@ MOST = 8  # notes of one kind that are told one by one
 
 def location(note: Note) -> Location:
     """Return where the note was made."""
-    return Location(member=note.member, offset=note.offset)
+    return Location(member=note.member or None, offset=note.offset)
 
 
 def sentence(note: Note, otherwise: str) -> str:

@@ -25,8 +25,9 @@ Detection
     warning.
 
 Repair
-    None: do not load it. Get the weights from a source you trust, in safetensors if you can. ``builtins.getattr`` alone
-    also comes from honest pickles of bound methods and nested classes; check the value at the named key.
+    None: do not load it. Get the weights from a source you trust, in safetensors if you can. ``builtins.getattr`` also
+    comes from honest pickles of bound methods: check the value at the named key. Where it only looks up members of
+    enums and classes within classes, it is P201.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from ckptdoctor.facts.globals import (
     is_harmless,
     modern,
     of_numpy,
+    only_looks_up,
     outermost,
 )
 from ckptdoctor.findings import Location, Severity
@@ -188,7 +190,7 @@ _UNPROTECTED = (Lying.INSIDE, Lying.INDEX)
 
 def unknown(names: Iterable[GlobalName]) -> list[str]:
     """Return those that are neither dangerous nor known to be harmless, the same way."""
-    found = [modern(each.module, each.name) for each in names]
+    found = [modern(each.module, each.name) for each in names if not only_looks_up(each)]
     strange = [each for each in found if not is_dangerous(*each) and not is_harmless(*each)]
     return list(dict.fromkeys([f"{module}.{name}" for module, name in strange]))
 

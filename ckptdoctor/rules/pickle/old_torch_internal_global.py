@@ -92,7 +92,7 @@ def old_torch_internal_global(checkpoint: Checkpoint) -> Iterator[Problem]:
             ),
             cause="torch still loads them; other readers often know only today's function (_rebuild_tensor_v2).",
             advice="Saving it with today's torch does the same.",
-            location=Location(member=first.member, offset=first.offset) if first is not None else Location(),
+            location=Location(member=first.member or None, offset=first.offset) if first is not None else Location(),
             severity=Severity.INFO,
             fix=repickle_fix(checkpoint, "write the tensors as torch does today", "P209")
             if can_be_repickled(checkpoint)

@@ -15,7 +15,8 @@ Symptoms
 Detection
     Every class and function that the pickle names is looked up in torch's own list; none is imported or called. Other
     rules report the names that they know more about: P202 NumPy, P203 paths, P204 whole models, P205 classes of other
-    packages, P206 dangerous ones.
+    packages, P206 dangerous ones. Members of enums that Python 3.11.0 to 3.11.3 saved (Debian 12 has 3.11.2) are told
+    here: the file has ``getattr`` with their names, and not their values.
 
 Repair
     ``ckptdoctor fix FILE --weights-only-safe`` converts everything that torch rejects to plain data: a Namespace to a
@@ -120,6 +121,28 @@ def weights_only_blocked_global(checkpoint: Checkpoint) -> Iterator[Problem]:
         yield _curable(checkpoint, plain, values)
     if rest.blocked:
         yield _incurable(rest)
+    parts = blocked_by(checkpoint, BlockedCause.PART)
+    if parts:
+        yield _part(checkpoint, parts)
+
+
+_GETATTR = "builtins.getattr"
+
+
+def _part(checkpoint: Checkpoint, found: tuple[Blocked, ...]) -> Problem:
+    looked_up = [f"{part.module}.{part.name}" for each in checkpoint.globals for part in each.looks_up]
+    return Problem(
+        message=f"the file looks up {refused.listed_names(list(dict.fromkeys(looked_up)))} by getattr, "
+        "which torch.load rejects",
+        cause="Python 3.11.0 to 3.11.3 saves members of enums so, and pickle protocols below 4 save a class within a "
+        "class so.",
+        torch_says=refused.refusal_lines(found),
+        advice="Do not allow getattr: it would reach more than a file names. ckptdoctor.load(FILE) opens the file and "
+        "runs nothing. When you save, put the value of a member (member.value) in its place, and no class within a "
+        "class.",
+        keys=tuple([place.path for each in found if each.path == _GETATTR for place in each.places]),
+        location=refused.first_use(found),
+    )
 
 
 def _curable(checkpoint: Checkpoint, objects: Objects, values: list[object]) -> Problem:

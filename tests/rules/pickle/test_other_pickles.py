@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import enum
 import io
 import pickle
 
@@ -38,8 +39,9 @@ def objects(raw):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_unknown_names_where_nothing_protects(tmp_path):
+def test_unknown_names_where_nothing_protects(tmp_path, monkeypatch):
     """In texts, in the list of a distributed checkpoint and in arrays of objects such a name is a warning."""
+    monkeypatch.setattr(enum.Enum, "__reduce_ex__", lambda self, protocol: (self.__class__, (self.value,)))
     torch.save({"w": torch.ones(2), "blob": UNKNOWN}, tmp_path / "text.pt")
     (tmp_path / "array.npy").write_bytes(objects(UNKNOWN))
     folder = tmp_path / "dcp"

@@ -10,8 +10,8 @@ from ckptdoctor.checkpoint import (
     Container,
     DType,
     Extent,
-    GlobalName,
     KeyPath,
+    LookUp,
     Node,
     Note,
     NoteKind,
@@ -38,9 +38,11 @@ from ckptdoctor.formats.window import Memory, Window
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.pickles import decode
 from ckptdoctor.pickles.graph import GlobalUse, Made, PersistentId, Value, nodes
+from ckptdoctor.pickles.lookups import named_globals
 from ckptdoctor.wording import plural
 
-_LOADER = ("torch.storage", "_load_from_bytes")
+_Use = tuple[str, str, tuple[LookUp, ...]]
+_LOADER: _Use = ("torch.storage", "_load_from_bytes", ())
 
 
 def contents_of(source: Source, container: Container) -> Checkpoint:
@@ -50,7 +52,7 @@ def contents_of(source: Source, container: Container) -> Checkpoint:
     builder = PickleTree(stream.pickle, reader, "")
     tree = builder.build()
     read_unseen(reader, stream.pickle)
-    uses = {(use.module, use.name): use for use in [*stream.pickle.globals, *reader.files.globals]}
+    uses = {(use.module, use.name, use.looks_up): use for use in [*stream.pickle.globals, *reader.files.globals]}
     if _all_opened(stream, reader, uses):
         del uses[_LOADER]
     return Checkpoint(
@@ -61,7 +63,7 @@ def contents_of(source: Source, container: Container) -> Checkpoint:
         tensors=tuple(builder.tensors),
         storages=storages_of(reader),
         state_dicts=find_state_dicts(tree),
-        globals=tuple([GlobalName(use.module, use.name, "", use.offset) for use in uses.values()]),
+        globals=named_globals(uses.values(), ""),
         notes=(
             *_stream_notes(source, stream),
             *changed_elsewhere(stream.pickle, ""),
@@ -84,7 +86,7 @@ def _asides(source: Source, stream: Stream) -> tuple[Aside, ...]:
     return (*of_texts(stream.texts), *behind(source, stream.pickle.end))
 
 
-def _all_opened(stream: Stream, reader: PickleReader, uses: dict[tuple[str, str], GlobalUse]) -> bool:
+def _all_opened(stream: Stream, reader: PickleReader, uses: dict[_Use, GlobalUse]) -> bool:
     """Return whether every call of ``_load_from_bytes`` has been read: what loads from bytes hides nothing then."""
     if _LOADER not in uses:
         return False
@@ -312,7 +314,7 @@ class NestedStorages:
         stream = _stream(inner, self._first)
         self._first = stream
         for pickle in stream.pickles:
-            self.globals += [GlobalUse(use.module, use.name, (base or 0) + use.offset) for use in pickle.globals]
+            self.globals += [replace(use, offset=(base or 0) + use.offset) for use in pickle.globals]
         root = bare(stream.saved.root)
         claim = claim_of(root) if type(root) is PersistentId else None
         if claim is None:

@@ -10,7 +10,6 @@ from ckptdoctor.checkpoint import (
     Container,
     DType,
     Extent,
-    GlobalName,
     Lying,
     Note,
     NoteKind,
@@ -26,6 +25,7 @@ from ckptdoctor.formats.torch.read.values import bare
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import Made, Pickle, Tuple, decode
 from ckptdoctor.pickles.graph import storage_references
+from ckptdoctor.pickles.lookups import named_globals
 from ckptdoctor.pickles.nested import texts_of
 from ckptdoctor.wording import plural
 
@@ -99,8 +99,8 @@ def _asides(source: Source, stream: Stream, table: LegacyStorages) -> tuple[Asid
         return ()
     from ckptdoctor.formats.other_pickles import behind, of_texts
 
-    uses = [GlobalName(use.module, use.name, "", use.offset) for pickle in named for use in pickle.globals]
-    own = (Aside(Lying.BESIDE, tuple(uses), "", uses[0].offset),) if uses else ()
+    uses = named_globals([use for pickle in named for use in pickle.globals], "")
+    own = (Aside(Lying.BESIDE, uses, "", uses[0].offset),) if uses else ()
     return (*own, *of_texts(texts), *(behind(source, table.end) if after else ()))
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from ckptdoctor.checkpoint.checkpoint import python3_name
 from ckptdoctor.checkpoint.dtypes import BY_NAME, DType
 from ckptdoctor.noun import field, noun
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Constant, Extension, Global, Made, PersistentId, Popped, String, Tuple, Value
-
-# Python 2's names of modules and built-ins, which protocols up to 2 still write
-_PYTHON2_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}
-_PYTHON2_NAMES = {"xrange": "range", "unicode": "str", "long": "int", "unichr": "chr"}
 
 _CALLED_WITH_TUPLE = frozenset({op.REDUCE, op.NEWOBJ, op.NEWOBJ_EX})
 _CALLED_WITH_ITEMS = frozenset({op.OBJ, op.INST})
@@ -60,9 +57,7 @@ def full_name(value: Value) -> str | None:
             return None
         value = bare(inside[1])
     if type(value) is Global:
-        if value.module in _PYTHON2_MODULES:
-            return f"{_PYTHON2_MODULES[value.module]}.{_PYTHON2_NAMES.get(value.name, value.name)}"
-        return value.full
+        return python3_name(value.module, value.name)
     if type(value) is Extension:
         return f"copyreg extension {value.code}"
     return None

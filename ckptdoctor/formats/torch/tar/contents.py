@@ -7,7 +7,6 @@ from ckptdoctor.checkpoint import (
     Checkpoint,
     Container,
     DType,
-    GlobalName,
     KeyPath,
     Note,
     NoteKind,
@@ -27,6 +26,7 @@ from ckptdoctor.formats.torch.tar.tables import STORAGES, TENSORS, Cursor, Descr
 from ckptdoctor.formats.window import Window
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Global, PersistentId, String, Tuple, Value, storage_references
+from ckptdoctor.pickles.lookups import named_globals
 from ckptdoctor.pickles.nested import texts_of
 
 _MEMBER = "pickle"
@@ -48,7 +48,7 @@ def read_tar(source: Source, container: Container) -> Checkpoint:
     builder = TreeBuilder(pickle, reader, _MEMBER)
     tree = builder.build()
     read_unseen(reader, pickle)
-    uses = {(use.module, use.name): use for use in [*cursor.globals, *tables.globals]}
+    uses = {(use.module, use.name, use.looks_up): use for use in [*cursor.globals, *tables.globals]}
     notes = [Note(NoteKind.PICKLE_AMBIGUOUS, each.message, _MEMBER, each.offset) for each in pickle.ambiguities]
     return Checkpoint(
         path=source.path,
@@ -58,7 +58,7 @@ def read_tar(source: Source, container: Container) -> Checkpoint:
         tensors=tuple(builder.tensors),
         storages=tuple({id(each.storage): each.storage for each in tables.storages.values()}.values()),
         state_dicts=find_state_dicts(tree),
-        globals=tuple([GlobalName(use.module, use.name, "", use.offset) for use in uses.values()]),
+        globals=named_globals(uses.values(), ""),
         notes=(*notes, *changed_elsewhere(pickle, _MEMBER), *tables.notes, *builder.notes, *reader.notes),
         identity=source.identity,
         bytes_read=source.bytes_read,

@@ -19,7 +19,7 @@ from ckptdoctor.formats.torch.read.storages import MAX_COUNT, storage_key
 from ckptdoctor.formats.torch.read.values import bare, full_name, integer, items, text
 from ckptdoctor.formats.torch.read.views import MAX_DIMENSIONS
 from ckptdoctor.formats.window import Window
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.pickles import Pickle, decode
 from ckptdoctor.pickles.decode import follow
 from ckptdoctor.pickles.graph import GlobalUse, Value
@@ -102,7 +102,7 @@ class Cursor:
 
     def _name(self, uses: Sequence[GlobalUse]) -> None:
         base = self.base + self._begin
-        self.globals += [GlobalUse(use.module, use.name, base + use.offset) for use in uses]
+        self.globals += [replace(use, offset=base + use.offset) for use in uses]
 
     def integers(self, count: int, width: int = 8) -> list[int]:
         """Return little-endian integers. Raises TruncatedError where the member ends before."""

@@ -36,6 +36,9 @@ class Attributed(torch.Tensor):
 class Colour(enum.Enum):
     RED = 1
 
+    def __reduce_ex__(self, protocol):  # as all Pythons but 3.11.0 to 3.11.3 have it
+        return self.__class__, (self._value_,)
+
 
 @dataclass
 class Config:

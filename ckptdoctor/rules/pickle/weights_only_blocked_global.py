@@ -15,8 +15,8 @@ Symptoms
 Detection
     Every class and function that the pickle names is looked up in torch's own list; none is imported or called. Other
     rules report the names that they know more about: P202 NumPy, P203 paths, P204 whole models, P205 classes of other
-    packages, P206 dangerous ones. Members of enums that Python 3.11.0 to 3.11.3 saved (Debian 12 has 3.11.2) are told
-    here: the file has ``getattr`` with their names, and not their values.
+    packages, P206 dangerous ones. Members of enums that Python 3.11.0 to 3.11.3 saved (Debian 12 has 3.11.2) belong
+    here, too: the file has ``getattr`` with their names, and not their values.
 
 Repair
     ``ckptdoctor fix FILE --weights-only-safe`` converts everything that torch rejects to plain data: a Namespace to a

@@ -361,10 +361,11 @@ def blocked_globals(checkpoint: Checkpoint) -> tuple[Blocked, ...]:
     found = []
     for path, first in firsts.items():
         shown = bool(places[path])
+        in_module = shown and in_modules[path]
         if only_looks_up(first) or (shown and all(place.path[:-1] in parts for place in places[path])):
-            found.append(Blocked(path, first, BlockedCause.PART, tuple(places[path])))
-            continue
-        cause = _cause(first, shown and in_modules[path], not shown and path in for_devices)
+            cause = BlockedCause.MODULE if in_module else BlockedCause.PART
+        else:
+            cause = _cause(first, in_module, not shown and path in for_devices)
         found.append(Blocked(path, first, cause, tuple(places[path])))
     return tuple(found)
 

@@ -33,4 +33,9 @@ def _is_whole(storage: Storage) -> bool:
 
 def conversion(path: str) -> str:
     """Return the command that writes a file as safetensors, next to it."""
-    return f"ckptdoctor convert {quote(path)} {quote(os.path.splitext(path)[0] + '.safetensors')}"
+    return f"ckptdoctor convert {quote(path)} {quote(converted(path))}"
+
+
+def converted(path: str) -> str:
+    """Return what such a conversion is called."""
+    return f"{os.path.splitext(path)[0]}.safetensors"

@@ -24,6 +24,7 @@ from ckptdoctor.facts.globals import (
     package,
 )
 from ckptdoctor.findings import Finding, Loader, NextStep, Severity
+from ckptdoctor.formats.advice import converted
 from ckptdoctor.formats.weights_only import refusal
 from ckptdoctor.repair.weights_only import weights_only_edits
 
@@ -54,25 +55,20 @@ def next_step(path: str, checkpoint: Checkpoint, findings: Iterable[Finding], re
         meant = {each.code for each in findings if each.severity is Severity.INFO} & {_SCRIPT}
         if os.path.isdir(path) or not checkpoint.tensors or meant:
             return NextStep(Loader.OTHER)
-        return NextStep(Loader.CONVERT, refused, (_converted(path),))
+        return NextStep(Loader.CONVERT, refused, (converted(path),))
     notes = [each.message for each in checkpoint.notes if each.kind is NoteKind.ZIP_UNUSUAL]
     odd = next((message for message in notes if _REFUSED in message), None)
     if odd is not None:
         return NextStep(Loader.OURS, odd)
     if _GRADIENTS in blocking and not refused:
         said = "a leaf Variable that requires grad is being used in an in-place operation"
-        return NextStep(Loader.CONVERT, said, (_converted(path),))
+        return NextStep(Loader.CONVERT, said, (converted(path),))
     if not refused and not blocking:
         away = any(each.device != CPU for each in checkpoint.storages)
         return NextStep(Loader.TORCH_ON_CPU if away else Loader.TORCH)
     if any(code.startswith(("C", "F")) and code != _UNREADABLE for code in blocking):
         return NextStep(Loader.NONE, refused)
     return _roundabout(path, checkpoint, refused)
-
-
-def _converted(path: str) -> str:
-    """Return what a conversion is called."""
-    return f"{os.path.splitext(path)[0]}.safetensors"
 
 
 def _roundabout(path: str, checkpoint: Checkpoint, refused: str) -> NextStep:

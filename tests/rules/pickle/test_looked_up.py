@@ -18,6 +18,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
+import ckptdoctor
 from ckptdoctor.findings import Severity
 from tests.rules.examined import found
 
@@ -190,3 +191,19 @@ def test_arrays_of_objects(tmp_path):
     assert finding.severity is Severity.WARNING
     assert f"{__name__}.Mode" in finding.message
     assert "getattr" not in finding.message
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(2, 2)
+        self.mode = Mode.TRAIN
+
+
+def test_members_in_a_whole_model_go_with_it(tmp_path):
+    """P204 speaks of all that the model names; its repair leaves them out."""
+    torch.save(Net(), tmp_path / "a.pt")
+    assert found(tmp_path / "a.pt", "P206") == found(tmp_path / "a.pt", "P201") == []
+    assert found(tmp_path / "a.pt", "P204")
+    ckptdoctor.fix(tmp_path / "a.pt", tmp_path / "b.pt", select=["P204"], unsafe_fixes=True)
+    assert torch.load(tmp_path / "b.pt").keys() == Net().state_dict().keys()

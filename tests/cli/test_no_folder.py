@@ -25,11 +25,15 @@ def path(tmp_path):
 
 
 def nowhere(code, folder):
-    """What this code prints in a folder that is gone."""
+    """What this code prints in a folder that is gone.
+
+    It is a file, as the command is: of Python 3.13.0 with ``-c`` NumPy cannot be imported there.
+    """
     (folder / "gone").mkdir()
-    line = f"import os\nos.chdir({str(folder / 'gone')!r})\nos.rmdir(os.getcwd())\n{code}"
+    script = folder / "script.py"
+    script.write_text(f"import os\nos.chdir({str(folder / 'gone')!r})\nos.rmdir(os.getcwd())\n{code}")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, env=environment, check=True)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, check=True)
     return done.stdout.splitlines(), done.stderr.splitlines()
 
 

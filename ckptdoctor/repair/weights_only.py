@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 import shlex
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Special, at, show_path
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Sequence, Special, at, show_path, walk
 from ckptdoctor.checkpoint.changed_trees import tensors_in
 from ckptdoctor.checkpoint.first_bytes import pickle_protocol
 from ckptdoctor.checkpoint.patterns import dropped_paths
@@ -38,6 +38,10 @@ def weights_only_edits(checkpoint: Checkpoint, command: str = "") -> list[Edit]:
     """
     refused = [each for each in blocked_globals(checkpoint) if each.path not in NEEDS_IMPORT]
     anew = _anew(checkpoint, refused)
+    frozen = [path for path, node in walk(checkpoint.tree) if isinstance(node, Sequence) and node.kind == "frozenset"]
+    if anew and frozen:
+        trouble = [f"{show_path(path)} is a frozenset, which torch rejects in every pickle protocol" for path in frozen]
+        raise _refusal(trouble, _way(checkpoint, refused, _drop_options(checkpoint, frozen), command))
     if not refused:
         return anew
     wanted = plain_forms(checkpoint.tree, outermost(refused))

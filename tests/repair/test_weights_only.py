@@ -171,16 +171,40 @@ def test_no_tensor_is_offered_for_dropping(tmp_path: Path):
         rewritten(tmp_path, {"w": torch.ones(2), "odd": argparse.Namespace(t=torch.ones(1))})
 
 
-@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize(("zipped", "protocol"), [(True, 2), (True, 4), (False, 2), (False, 4)])
 @pytest.mark.parametrize(
     "value",
-    [frozenset({1}), slice(1, 2), range(3), len, int, object(), type(None), str.lower, collections.defaultdict(list),
-     collections.defaultdict(frozenset), functools.partial(len), Meter()],
+    [
+        frozenset({1}),
+        frozenset({(frozenset({2}), "a"), 3}),
+        slice(1, 2),
+        range(3),
+        len,
+        int,
+        object(),
+        type(None),
+        str.lower,
+        collections.defaultdict(list),
+        collections.defaultdict(frozenset),
+        functools.partial(len),
+        Meter(),
+    ],
     ids=lambda value: type(value).__name__,
-)  # fmt: skip
-def test_what_is_left_out_is_in_nobodys_way(tmp_path: Path, value: object, zipped: bool):
+)
+def test_what_is_left_out_is_in_nobodys_way(tmp_path: Path, value: object, zipped: bool, protocol: int):
     """Names of Python 2's built-ins, which protocol 2 writes, go with the one value that has them."""
     path, output = tmp_path / "model.pt", tmp_path / "safe.pt"
-    torch.save({"w": torch.ones(2), "x": value}, path, _use_new_zipfile_serialization=zipped)
+    torch.save({"w": torch.ones(2), "x": value}, path, pickle_protocol=protocol, _use_new_zipfile_serialization=zipped)
     ckptdoctor.fix(path, output, weights_only_safe=True, drop=["x"])
     assert torch.load(output).keys() == {"w"}
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_a_frozenset_is_refused_with_its_place(tmp_path: Path, protocol: int):
+    """No protocol has one that torch accepts."""
+    torch.save({"w": torch.ones(2), "x": {"y": frozenset({1})}}, tmp_path / "model.pt", pickle_protocol=protocol)
+    with pytest.raises(RefusedError) as refusal:
+        ckptdoctor.fix(tmp_path / "model.pt", tmp_path / "safe.pt", weights_only_safe=True)
+    assert "x/y" in str(refusal.value) and "frozenset" in str(refusal.value)
+    assert "--drop x/y" in str(refusal.value)
+    assert not (tmp_path / "safe.pt").exists()

@@ -18,7 +18,7 @@ from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.torch.patch.graph_edit import GraphEdit
 from ckptdoctor.formats.torch.patch.new_nodes import NewNodes, NewText, from_plain, plain_data, plain_key, replace_texts
 from ckptdoctor.formats.torch.patch.new_storages import NewStorages
-from ckptdoctor.formats.torch.patch.repickle import repickle
+from ckptdoctor.formats.torch.patch.repickle import repickle, require_none
 from ckptdoctor.formats.torch.patch.set_entries import new_names, put_in_order, set_entries
 from ckptdoctor.formats.torch.patch.storage_plans import Edited, Numbering
 from ckptdoctor.formats.torch.patch.tree_changes import (
@@ -54,10 +54,10 @@ def reconcile(
     """
     _require_contents_alone(wanted)
     graph = GraphEdit(pickle)
-    before = wanted.original
+    before, frozen = wanted.original, list[Value]()
     for edit in wanted.edits:
         if isinstance(edit, Repickle):  # protocols are in no noun
-            repickle(graph, edit)
+            frozen += repickle(graph, edit)
             before = repickled(before, edit)
     edited = NewStorages(graph, storages, wanted)
     places = Places(before.tree)
@@ -67,6 +67,7 @@ def reconcile(
         _Reconciler(graph, edited, places, found).bring_about()
     edited.shrink()
     graph.rejoin()
+    require_none(frozen, pickle.root)
     finished = edited.finish(renumber)
     graph.close()
     return finished

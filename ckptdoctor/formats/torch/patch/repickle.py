@@ -27,6 +27,7 @@ from ckptdoctor.pickles.graph import (
     Tuple,
     Value,
     Verbatim,
+    nodes,
 )
 
 _PROTOCOL = 2
@@ -40,8 +41,11 @@ _ARRAY_MAKERS = frozenset({"numpy.core.multiarray._reconstruct", "numpy._core.mu
 _NUMBER_MAKERS = frozenset({"numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar"})
 
 
-def repickle(graph: GraphEdit, edit: Repickle) -> None:
-    """Raise RefusedError for what protocol 2 cannot say plainly."""
+def repickle(graph: GraphEdit, edit: Repickle) -> list[Value]:
+    """Return the frozensets, of which ``require_none`` is asked in the end.
+
+    Raise RefusedError for what protocol 2 cannot say plainly.
+    """
     found = graph.nodes()
     for node in found:
         if isinstance(node, Global):
@@ -55,6 +59,14 @@ def repickle(graph: GraphEdit, edit: Repickle) -> None:
         writer.rewrite(node)
     graph.root.put(writer.leaf(graph.root.value))
     graph.rebuilt()
+    return writer.frozen
+
+
+def require_none(frozen: list[Value], root: Value) -> None:
+    """Raise RefusedError where one of the frozensets is still there."""
+    left = set(map(id, frozen)) if frozen else set()
+    if left and any(id(node) in left for node in nodes(root)):
+        raise RefusedError("The file holds a frozenset, which torch rejects in every pickle protocol.")
 
 
 def _name_anew(graph: GraphEdit, node: Global) -> None:
@@ -90,6 +102,7 @@ class _Writer:
         self._new = NewNodes(graph)
         self._encoding = encoding
         self._made: dict[int, Value] = {}
+        self.frozen: list[Value] = []
         self._kept: list[PickleNode] = []  # so that no new node gets the id of one that has gone
 
     def hold_values(self, node: PickleNode) -> None:
@@ -108,7 +121,7 @@ class _Writer:
                 step.payload[:] = [self.leaf(value) for value in step.payload]
         elif isinstance(node, Tuple):
             if node.op == op.FROZENSET:
-                raise RefusedError("The file holds a frozenset, which torch rejects in every pickle protocol.")
+                return  # ``leaf`` has put another in its place
             if node.op == op.TUPLE and len(node.items) <= 3:
                 node.op = op.TUPLE1 if node.items else op.EMPTY_TUPLE  # the encoder finds the one for its length
             node.items[:] = [self.leaf(value) for value in node.items]
@@ -127,12 +140,21 @@ class _Writer:
         if isinstance(value, Constant):
             value.raw = canonical.constant(value.value, _PROTOCOL)
             return value if value.memo != NO_MEMO else value.value
-        if not isinstance(value, String):
+        frozen = isinstance(value, Tuple) and value.op == op.FROZENSET
+        if not frozen and not isinstance(value, String):
             return value
         if id(value) not in self._made:
-            self._made[id(value)] = self._text(value)
+            assert isinstance(value, (String, Tuple))
+            self._made[id(value)] = self._text(value) if isinstance(value, String) else self._frozen(value)
             self._kept.append(value)
         return self._made[id(value)]
+
+    def _frozen(self, node: Tuple) -> Value:
+        """Return ``frozenset([…])``, which is only wanted where it will be left out: torch rejects that name."""
+        listed = self._new.kept(Made(op.EMPTY_LIST))
+        listed.steps = _batches([self.leaf(value) for value in node.items])
+        self.frozen.append(self._called(node, "__builtin__.frozenset", [listed]))
+        return self.frozen[-1]
 
     def _text(self, text: String) -> Value:
         if text.op == op.BYTEARRAY8:
@@ -158,7 +180,7 @@ class _Writer:
         given: list[Value] = [self._new.text(value.decode("latin1")), self._new.text("latin1", shared=True)]
         return self._called(like, "_codecs.encode", given)
 
-    def _called(self, like: String | None, name: str, given: list[Value]) -> Made:
+    def _called(self, like: String | Tuple | None, name: str, given: list[Value]) -> Made:
         """Return a call that the memo remembers, where it remembered what the call stands for."""
         made = self._new.called(name, given)
         made.memo = like.memo if like is not None else NO_MEMO

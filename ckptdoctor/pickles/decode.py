@@ -164,7 +164,7 @@ def _finished(m: Machine, end: int, opcodes: int) -> Pickle:
 
 
 def _named(m: Machine) -> list[GlobalUse]:
-    return with_lookups(list(m.globals.values()), m.root, m.discarded)
+    return with_lookups(list(m.globals.values()), m.root, m.discarded, m.inner)
 
 
 # ---- whether a pickle makes calls whose results do not reach what it returns

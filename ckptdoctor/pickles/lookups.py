@@ -18,12 +18,21 @@ GETATTR = frozenset({"builtins.getattr", "__builtin__.getattr"})
 _DEEPEST = 8  # classes within classes
 
 
-def with_lookups(uses: list[GlobalUse], root: Value, discards: bool) -> list[GlobalUse]:
-    """Return what a pickle with this root names; ``getattr`` with what it looks up, where it does nothing else."""
+def with_lookups(
+    uses: list[GlobalUse], root: Value, discards: bool, inner: Iterable[GlobalUse] = ()
+) -> list[GlobalUse]:
+    """Return what a pickle with this root names; ``getattr`` with what it looks up, where it does nothing else.
+
+    ``inner`` are those of the names that pickles inside the stream use, of which the root knows nothing.
+    """
     if not any(_is_named(use) for use in uses):
         return uses
-    found = () if discards else _lookups(root)
-    return [replace(use, looks_up=found) if found and _is_named(use) else use for use in uses]
+    own = None if discards else _lookups(root)
+    theirs = [use.looks_up for use in inner if _is_named(use)]
+    if own is None or () in theirs:
+        return uses
+    found = tuple(dict.fromkeys([*own, *[each for some in theirs for each in some]]))
+    return [replace(use, looks_up=found) if _is_named(use) else use for use in uses]
 
 
 def named_globals(uses: Iterable[GlobalUse], member: str, base: int = 0) -> tuple[GlobalName, ...]:
@@ -35,30 +44,30 @@ def _is_named(use: GlobalUse) -> bool:
     return f"{use.module}.{use.name}" in GETATTR
 
 
-def _lookups(root: Value) -> tuple[LookUp, ...]:
-    """Return every part that is looked up, each once; nothing where ``getattr`` is used for anything else."""
+def _lookups(root: Value) -> tuple[LookUp, ...] | None:
+    """Return every part that is looked up, each once; None where ``getattr`` is used for anything else."""
     found: list[Made] = []
     used: set[int] = set()
     if _is_getattr(root):
-        return ()
+        return None
     for node in nodes(root):
         held = values_inside(node)
-        if isinstance(node, Made) and held:
+        if isinstance(node, Made) and node.op in op.CALLS:
             callee = plain(held[0])
-            if _is_getattr(callee):
+            if node.op == op.REDUCE and _is_getattr(callee):
                 found.append(node)
                 held = held[1:]
                 if node.steps:
                     used.add(id(node))
-            elif node.op in op.CALLS:
+            else:
                 used.add(id(callee))
         if any(map(_is_getattr, held)):
-            return ()
+            return None
     made: dict[LookUp, None] = {}
     for node in found:
         names = _names(node)
         if names is None:
-            return ()
+            return None
         made[LookUp(*names, id(node) in used)] = None
     return tuple(made)
 

@@ -74,6 +74,7 @@ class Machine:
         "frame_end",
         "frames",
         "globals",
+        "inner",
         "limit",
         "memo",
         "memoize",
@@ -109,6 +110,7 @@ class Machine:
         self.borrowed: dict[tuple[int, int], Made] = {}
         self.duplicated: list[Value] = []
         self.globals: dict[tuple[str, str], GlobalUse] = {}
+        self.inner: list[GlobalUse] = []  # what pickles inside the stream name
         self.ambiguities: list[Ambiguity] = []
         self.discarded = False
         self.stopped = False

@@ -207,3 +207,37 @@ def test_members_in_a_whole_model_go_with_it(tmp_path):
     assert found(tmp_path / "a.pt", "P204")
     ckptdoctor.fix(tmp_path / "a.pt", tmp_path / "b.pt", select=["P204"], unsafe_fixes=True)
     assert torch.load(tmp_path / "b.pt").keys() == Net().state_dict().keys()
+
+
+BAD = b"cbuiltins\ngetattr\n(cpathlib\nPosixPath\nS'unlink'\ntR"
+GOOD = b"cbuiltins\ngetattr\n(cuserlib\nMode\nS'TRAIN'\ntR"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        BAD + GOOD + b".",
+        BAD + b"0" + GOOD + b".",
+        BAD + b"p0\n0" + GOOD + b".",
+        b"(" + BAD + b"1" + GOOD + b".",
+        GOOD + b"}X\x01\0\0\0a" + BAD + b"sb.",
+        b"}" + BAD + GOOD + b"s.",
+        b"(" + GOOD + b"cbuiltins\ngetattr\n(cuserlib\nMode\nS'TRAIN'\ntl.",
+        b"(" + GOOD + b"(cuserlib\nMode\nS'TRAIN'\nibuiltins\ngetattr\nl.",
+        b"(" + GOOD + b"cbuiltins\ngetattr\n(cuserlib\nMode\nS'TRAIN'\ntd.",
+        GOOD + b"cbuiltins\ngetattr\nQ\x86.",
+        b"\x80\x02cbuiltins\ngetattr\nq\x000" + GOOD + b".",
+        GOOD.replace(b"tR", b"S'x'\ntR") + b".",
+    ],
+    ids=range(12),
+)
+def test_no_way_of_writing_a_pickle_hides_another_use(raw, tmp_path):
+    """What is left on the stack, discarded, kept in the memo, a key, a state, or in lists, by whatever opcode."""
+    (tmp_path / "a.pkl").write_bytes(raw)
+    assert [each for each in found(tmp_path / "a.pkl", "P206") if each.severity is Severity.ERROR]
+
+
+def test_that_one_is_harmless_by_itself(tmp_path):
+    """So that it is the other that the test above finds."""
+    (tmp_path / "a.pkl").write_bytes(b"(" + GOOD + GOOD + b"l.")
+    assert found(tmp_path / "a.pkl", "P206") == []

@@ -128,6 +128,7 @@ class _Reader:
         inner = follow(m.data, at, handlers=_INNER)
         for use in inner.names:
             m.name(use.module, use.name, use.offset)
+        m.inner += inner.names
         if inner.error is not None:
             raise inner.error
         m.extra_opcodes += inner.opcodes

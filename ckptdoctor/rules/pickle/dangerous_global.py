@@ -84,6 +84,15 @@ MESSAGES = (
         also=("P201",),
         holds=_acts,
     ),
+    Message(
+        ("GLOBAL getattr",),
+        "the file looks something up with getattr: members of an enum, as Python 3.11.0 to 3.11.3 saves them, or a "
+        "function that could do anything to your machine. Do not allow it in either case",
+        (Way("see which", "ckptdoctor check FILE"),),
+        then="wasnotanallowed",
+        also=("P201",),
+        general=-1,
+    ),
 )
 SICK = (
     Example("a shell command", {"model": _WEIGHTS, "extra": Obj("os.system", arguments=("echo hello",))}),

@@ -162,8 +162,17 @@ def alive(pid):
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    status = Path(f"/proc/{pid}/stat")
+    return not Path("/proc/self").exists() or _state(pid) not in "ZX"
+
+
+def suspended(pid):
+    """Whether a process is stopped, as far as the system says so."""
+    return not Path("/proc/self").exists() or _state(pid) == "T"
+
+
+def _state(pid):
+    """The letter for what a process does; that of one that has ended where there is none."""
     try:
-        return not status.parent.parent.exists() or status.read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except (FileNotFoundError, ProcessLookupError):
-        return False
+        return "X"

@@ -30,6 +30,7 @@ from tests.trainer.launch.helpers import (
     run,
     run_forked,
     start,
+    suspended,
     until,
     wait_for,
 )
@@ -113,7 +114,7 @@ def test_nothing_outlives_the_launcher(tmp_path, folders):
     process = start("with_children", a_config(tmp_path))
     try:
         wait_for(tmp_path / "begun")
-        time.sleep(0.3)  # until the last rank is suspended
+        until(lambda: suspended(pids(tmp_path)[-1]), 60)
         everyone = pids(tmp_path) + pids(tmp_path, "child")
         assert len(everyone) == 4 and all(map(alive, everyone))
     finally:

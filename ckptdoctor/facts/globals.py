@@ -266,8 +266,8 @@ _OF_RECORDS = regex(
 def only_looks_up(name: GlobalName) -> bool:
     """Return whether it is ``getattr``, for nothing but members of enums and classes within classes.
 
-    Looking these up does nothing else; of what Python, NumPy and torch bring no other part may be looked up, as that
-    could be a method.
+    Looking these up does nothing else. They are told from functions and modules by their names: every step begins with
+    a capital letter, and of what Python, NumPy and torch bring only constants in capitals count, which nobody calls.
     """
     return bool(name.looks_up) and all(map(_is_harmless_part, name.looks_up))
 
@@ -276,11 +276,11 @@ def _is_harmless_part(part: LookUp) -> bool:
     module, _ = modern(part.module, "")
     if _is_of_records(part):
         return True
-    attribute = part.name.rpartition(".")[2]
-    if attribute.startswith("_") or is_dangerous(module, part.name):
+    steps = part.name.split(".")
+    if is_dangerous(module, part.name) or not all(step.lstrip("_")[:1].isupper() for step in steps):
         return False
     known_everywhere = is_standard(module) or package(module) in ("numpy", "torch")
-    return not known_everywhere or (attribute == attribute.upper() and not part.used)
+    return not known_everywhere or (steps[-1].isupper() and not part.used)
 
 
 def _is_of_records(part: LookUp) -> bool:

@@ -29,6 +29,7 @@ class Mode(enum.Enum):
     """Saved as Python 3.11.0 to 3.11.3 does."""
 
     TRAIN = "t"
+    EVAL = "e"
     lower = "l"
 
     def __reduce_ex__(self, protocol):
@@ -39,6 +40,10 @@ class Outer:
     class Inner:
         class Innermost:
             pass
+
+    @staticmethod
+    def make():
+        """A function of a class."""
 
 
 class Call:
@@ -70,7 +75,7 @@ def saved(folder, value, **how):
     ("value", "name"),
     [
         (Mode.TRAIN, "Mode.TRAIN"),
-        ([Mode.TRAIN, Mode.lower], "Mode.lower"),
+        ([Mode.TRAIN, Mode.EVAL], "Mode.EVAL"),
         (Outer.Inner, "Outer.Inner"),
         (Outer.Inner.Innermost(), "Outer.Inner.Innermost"),
     ],
@@ -99,6 +104,8 @@ def test_members_of_enums_of_python_are_no_danger(tmp_path):
         look_up(pathlib.PurePosixPath, "joinpath"),
         Call(look_up(pathlib.PosixPath, "unlink"), pathlib.PosixPath("gone")),
         look_up(np.ndarray, "tofile"),
+        Mode.lower,
+        look_up(Outer, "make"),
         look_up(look_up(Outer, "Inner"), "__init__"),
         look_up(Outer, "Inner.Innermost"),
         Call(getattr, Outer, "Inner", None),
@@ -106,7 +113,7 @@ def test_members_of_enums_of_python_are_no_danger(tmp_path):
         [Mode.TRAIN, getattr],
         {"a": Mode.TRAIN, "b": Call(map, getattr, [Outer], ["Inner"])},
     ],
-    ids=range(9),
+    ids=range(11),
 )
 def test_any_other_use_of_getattr_is_a_danger(value, tmp_path):
     """Methods of what everybody has, calls of what was looked up, getattr itself, other arguments."""

@@ -405,6 +405,9 @@ def _united(pieces: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
+_SETS = {"set": "builtins.set", "frozenset": "builtins.frozenset"}
+
+
 def _names_in(tree: Node) -> set[str]:
     """Return what a tree shows that a pickle names."""
     found: set[str] = set()
@@ -421,7 +424,7 @@ def _names_in(tree: Node) -> set[str]:
             stack.append(node.state)
             stack.extend([*node.arguments, *node.items, *[child for _, child in node.entries]])
         elif isinstance(node, Sequence):
-            found |= {node.kind, f"builtins.{node.kind}"}
+            found.add(_SETS.get(node.kind, node.kind))
             stack.extend(node.items)
         elif isinstance(node, Mapping):
             found.add(node.kind)

@@ -302,6 +302,10 @@ def _globals(checkpoint: Checkpoint, tree: Node) -> tuple[GlobalName, ...]:
     return tuple([each for each in checkpoint.globals if each.shown not in gone]) if gone else checkpoint.globals
 
 
+# what the tree calls by short names
+_SETS = {"set": "builtins.set", "frozenset": "builtins.frozenset"}
+
+
 def names_in(tree: Node) -> set[str]:
     """Return every class and function name that the tree shows."""
     found: set[str] = set()
@@ -317,7 +321,7 @@ def names_in(tree: Node) -> set[str]:
         if isinstance(node, Opaque):
             found.add(node.class_name)
         elif isinstance(node, (Mapping, Sequence)):
-            found.update((node.kind, f"builtins.{node.kind}"))  # sets are called by their short names
+            found.add(_SETS.get(node.kind, node.kind))
         elif isinstance(node, Named):
             found.add(node.name)
         below = nodes_below(node)

@@ -61,7 +61,9 @@ def _part(node: Opaque) -> str:
     if len(node.arguments) != 2 or not isinstance(node.arguments[1], str):
         return "a part of something"
     owner = node.arguments[0]
-    inside = _part(owner) if isinstance(owner, Opaque) else owner.name if isinstance(owner, Named) else "something"
+    if isinstance(owner, Opaque) and owner.class_name == node.class_name:
+        return f"{_part(owner)}.{node.arguments[1]}"
+    inside = owner.name if isinstance(owner, Named) else "something"
     return f"{inside}.{node.arguments[1]}"
 
 

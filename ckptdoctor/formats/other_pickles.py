@@ -168,9 +168,9 @@ class Search:
             at = followed.end
 
     def _add(self, lying: Lying, names: Iterable[GlobalUse], where: str, base: int, at: int) -> None:
-        known = {(use.module, use.name, use.looks_up): use for use in names}
-        if known:
-            self.found.append(Aside(lying, named_globals(known.values(), where, base), where, base + at))
+        named = named_globals(names, where, base)
+        if named:
+            self.found.append(Aside(lying, named, where, base + at))
 
     # ---- what pickles lie in
 

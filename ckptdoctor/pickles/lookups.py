@@ -14,7 +14,7 @@ from ckptdoctor.noun import replace
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Global, GlobalUse, Made, String, Tuple, Value, nodes, plain, values_inside
 
-GETATTR = frozenset({"builtins.getattr", "__builtin__.getattr"})
+_GETATTR = frozenset({"builtins.getattr", "__builtin__.getattr"})
 _DEEPEST = 8  # classes within classes
 
 
@@ -23,25 +23,29 @@ def with_lookups(
 ) -> list[GlobalUse]:
     """Return what a pickle with this root names; ``getattr`` with what it looks up, where it does nothing else.
 
-    ``inner`` are those of the names that pickles inside the stream use, of which the root knows nothing.
+    ``inner`` are uses of it by pickles inside the stream, of which the root knows nothing.
     """
-    if not any(_is_named(use) for use in uses):
+    if not any(is_getattr(use) for use in uses):
         return uses
     own = None if discards else _lookups(root)
-    theirs = [use.looks_up for use in inner if _is_named(use)]
+    theirs = [use.looks_up for use in inner]
     if own is None or () in theirs:
         return uses
     found = tuple(dict.fromkeys([*own, *[each for some in theirs for each in some]]))
-    return [replace(use, looks_up=found) if _is_named(use) else use for use in uses]
+    return [replace(use, looks_up=found) if is_getattr(use) else use for use in uses]
 
 
 def named_globals(uses: Iterable[GlobalUse], member: str, base: int = 0) -> tuple[GlobalName, ...]:
-    """Return what the pickle in ``member`` names, which begins at its byte ``base``."""
-    return tuple([GlobalName(use.module, use.name, member, base + use.offset, use.looks_up) for use in uses])
+    """Return what pickles in ``member`` name, each once; they begin at its byte ``base``."""
+    found: dict[tuple[object, ...], GlobalUse] = {}
+    for use in uses:
+        found.setdefault((use.module, use.name, use.looks_up), use)
+    return tuple([GlobalName(use.module, use.name, member, base + use.offset, use.looks_up) for use in found.values()])
 
 
-def _is_named(use: GlobalUse) -> bool:
-    return f"{use.module}.{use.name}" in GETATTR
+def is_getattr(use: GlobalUse) -> bool:
+    """Return whether it is ``getattr`` that is named."""
+    return f"{use.module}.{use.name}" in _GETATTR
 
 
 def _lookups(root: Value) -> tuple[LookUp, ...] | None:
@@ -74,7 +78,7 @@ def _lookups(root: Value) -> tuple[LookUp, ...] | None:
 
 def _is_getattr(value: Value) -> bool:
     value = plain(value)
-    return isinstance(value, Global) and value.full in GETATTR
+    return isinstance(value, Global) and value.full in _GETATTR
 
 
 def _names(node: Made) -> tuple[str, str] | None:

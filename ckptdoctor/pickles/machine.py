@@ -110,7 +110,7 @@ class Machine:
         self.borrowed: dict[tuple[int, int], Made] = {}
         self.duplicated: list[Value] = []
         self.globals: dict[tuple[str, str], GlobalUse] = {}
-        self.inner: list[GlobalUse] = []  # what pickles inside the stream name
+        self.inner: list[GlobalUse] = []  # getattr, as pickles inside the stream use it
         self.ambiguities: list[Ambiguity] = []
         self.discarded = False
         self.stopped = False

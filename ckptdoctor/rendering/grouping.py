@@ -29,9 +29,7 @@ def in_short(pairs: Sequence[Renamed]) -> list[Renamed]:
     olds, news = [old.split(".") for old, _ in pairs], [new.split(".") for _, new in pairs]
     before, after = _pattern(olds), _pattern(news)
     behind = _told(olds) + 1
-    if before != after and all(
-        old[0] != new[0] or old[:behind] != new[:behind] for old, new in zip(olds, news, strict=True)
-    ):
+    if before != after and all(old[:behind] != new[:behind] for old, new in zip(olds, news, strict=True)):
         return [(before, after)]
     kinds = dict.fromkeys([_change(tuple(old), tuple(new)) for old, new in zip(olds, news, strict=True)])
     shown = list(dict.fromkeys([_tokens(kind) for kind in kinds]))

@@ -281,7 +281,8 @@ def sums_of(several: Array) -> list[float]:
     done = several.shape[1] - several.shape[1] % (_COLUMN * _COLUMNS)
     columns = np.matmul(_ONES, several[:, :done].reshape(len(several), -1, _COLUMN, _COLUMNS))
     sums = np.add.reduce(columns.reshape(len(several), -1), axis=1, dtype=np.float64)
-    return (sums + np.add.reduce(several[:, done:], axis=1, dtype=np.float64)).tolist()  # type: ignore[no-any-return]
+    found: list[float] = (sums + np.add.reduce(several[:, done:], axis=1, dtype=np.float64)).tolist()
+    return found
 
 
 # squares in a row: their sum is within 6.1e-5 of itself in whatever order a BLAS adds them up, and in one thread

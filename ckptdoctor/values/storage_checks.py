@@ -30,42 +30,28 @@ class _Run:
     blank: bool = False
 
 
-class _Listener:
-    """What one thread hears: the run that goes on, of the storage ``key``."""
-
-    def __init__(self) -> None:
-        self.key = ""
-        self.run = _Run(0, 0)
-
-
 class StorageChecks:
     """What is known of storages by the bytes that passed by. Threads that read values let it ``hear`` them."""
 
     def __init__(self) -> None:
         self._runs: dict[str, list[_Run]] = {}
-        self._own = local()
+        self._own = local()  # the last run of each thread, with the key of its storage
 
     def hear(self, storage: Storage, at: int, data: Array) -> None:
         """Take the next bytes of a storage, which begin at its byte ``at``. They are overwritten."""
         checked = storage.crc32 is not None
         if not checked and (storage.nbytes < HOLE or not may_have_holes(storage)):
             return
-        listener = self._listener()
-        if (listener.key, listener.run.stop) != (storage.key, at):
-            listener.key, listener.run = storage.key, _Run(at, at)
-            self._runs.setdefault(storage.key, []).append(listener.run)
+        key, run = getattr(self._own, "last", ("", _Run(0, 0)))
+        if (key, run.stop) != (storage.key, at):
+            run = _Run(at, at)
+            self._own.last = storage.key, run
+            self._runs.setdefault(storage.key, []).append(run)
         if checked:
-            listener.run.crc = _crc32(data, listener.run.crc)
-        elif not listener.run.blank:
-            listener.run.blank = _has_blank_page(data)
-        listener.run.stop += data.size
-
-    def _listener(self) -> _Listener:
-        """Return this thread's listener."""
-        listener: _Listener | None = getattr(self._own, "listener", None)
-        if listener is None:
-            listener = self._own.listener = _Listener()
-        return listener
+            run.crc = _crc32(data, run.crc)
+        elif not run.blank:
+            run.blank = _has_blank_page(data)
+        run.stop += data.size
 
     def sound(self, checkpoint: Checkpoint, source: Source) -> dict[str, int]:
         """Return the storages that need no other look, with their numbers of bytes, when all threads are over."""

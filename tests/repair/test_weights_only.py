@@ -186,6 +186,7 @@ def test_no_tensor_is_offered_for_dropping(tmp_path: Path):
         str.lower,
         collections.defaultdict(list),
         collections.defaultdict(frozenset),
+        collections.defaultdict(dict),
         functools.partial(len),
         Meter(),
     ],

@@ -166,8 +166,11 @@ def alive(pid):
 
 
 def suspended(pid):
-    """Whether a process is stopped, as far as the system says so."""
-    return not Path("/proc/self").exists() or _state(pid) == "T"
+    """Whether a process is stopped; where the system does not say so, it is after a moment."""
+    if Path("/proc/self").exists():
+        return _state(pid) == "T"
+    time.sleep(0.3)
+    return True
 
 
 def _state(pid):

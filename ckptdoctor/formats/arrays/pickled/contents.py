@@ -11,7 +11,6 @@ from ckptdoctor.checkpoint import (
     DType,
     Extent,
     KeyPath,
-    LookUp,
     Node,
     Note,
     NoteKind,
@@ -41,8 +40,7 @@ from ckptdoctor.pickles.graph import GlobalUse, Made, PersistentId, Value, nodes
 from ckptdoctor.pickles.lookups import named_globals
 from ckptdoctor.wording import plural
 
-_Use = tuple[str, str, tuple[LookUp, ...]]
-_LOADER: _Use = ("torch.storage", "_load_from_bytes", ())
+_LOADER = ("torch.storage", "_load_from_bytes")
 
 
 def contents_of(source: Source, container: Container) -> Checkpoint:
@@ -52,9 +50,9 @@ def contents_of(source: Source, container: Container) -> Checkpoint:
     builder = PickleTree(stream.pickle, reader, "")
     tree = builder.build()
     read_unseen(reader, stream.pickle)
-    uses = {(use.module, use.name, use.looks_up): use for use in [*stream.pickle.globals, *reader.files.globals]}
-    if _all_opened(stream, reader, uses):
-        del uses[_LOADER]
+    uses = [*stream.pickle.globals, *reader.files.globals]
+    if _all_opened(stream, reader):
+        uses = [use for use in uses if (use.module, use.name) != _LOADER]
     return Checkpoint(
         path=source.path,
         format=container.format,
@@ -63,7 +61,7 @@ def contents_of(source: Source, container: Container) -> Checkpoint:
         tensors=tuple(builder.tensors),
         storages=storages_of(reader),
         state_dicts=find_state_dicts(tree),
-        globals=named_globals(uses.values(), ""),
+        globals=named_globals(uses, ""),
         notes=(
             *_stream_notes(source, stream),
             *changed_elsewhere(stream.pickle, ""),
@@ -86,10 +84,8 @@ def _asides(source: Source, stream: Stream) -> tuple[Aside, ...]:
     return (*of_texts(stream.texts), *behind(source, stream.pickle.end))
 
 
-def _all_opened(stream: Stream, reader: PickleReader, uses: dict[_Use, GlobalUse]) -> bool:
+def _all_opened(stream: Stream, reader: PickleReader) -> bool:
     """Return whether every call of ``_load_from_bytes`` has been read: what loads from bytes hides nothing then."""
-    if _LOADER not in uses:
-        return False
     calls = [node for node in nodes(stream.pickle.root) if type(node) is Made and node.op in CALLS]
     return all(reader.files.get(node) for node in calls if full_name(node.items[0]) == LOADER)
 

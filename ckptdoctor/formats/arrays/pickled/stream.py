@@ -13,6 +13,7 @@ from ckptdoctor.pickles import opcodes
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.decode import Followed, decode, follow
 from ckptdoctor.pickles.graph import NO_MEMO, Made, Pickle, String
+from ckptdoctor.pickles.lookups import is_getattr
 from ckptdoctor.pickles.machine import Handler, Machine
 from ckptdoctor.pickles.nested import Texts
 from ckptdoctor.pickles.opcode_handlers import HANDLERS
@@ -128,7 +129,7 @@ class _Reader:
         inner = follow(m.data, at, handlers=_INNER)
         for use in inner.names:
             m.name(use.module, use.name, use.offset)
-        m.inner += inner.names
+        m.inner += filter(is_getattr, inner.names)
         if inner.error is not None:
             raise inner.error
         m.extra_opcodes += inner.opcodes

@@ -48,7 +48,6 @@ def read_tar(source: Source, container: Container) -> Checkpoint:
     builder = TreeBuilder(pickle, reader, _MEMBER)
     tree = builder.build()
     read_unseen(reader, pickle)
-    uses = {(use.module, use.name, use.looks_up): use for use in [*cursor.globals, *tables.globals]}
     notes = [Note(NoteKind.PICKLE_AMBIGUOUS, each.message, _MEMBER, each.offset) for each in pickle.ambiguities]
     return Checkpoint(
         path=source.path,
@@ -58,7 +57,7 @@ def read_tar(source: Source, container: Container) -> Checkpoint:
         tensors=tuple(builder.tensors),
         storages=tuple({id(each.storage): each.storage for each in tables.storages.values()}.values()),
         state_dicts=find_state_dicts(tree),
-        globals=named_globals(uses.values(), ""),
+        globals=named_globals([*cursor.globals, *tables.globals], ""),
         notes=(*notes, *changed_elsewhere(pickle, _MEMBER), *tables.notes, *builder.notes, *reader.notes),
         identity=source.identity,
         bytes_read=source.bytes_read,

@@ -6,8 +6,8 @@ import atexit
 import os
 import signal
 import sys
-from contextlib import suppress
 from types import FrameType
+from typing import TextIO
 
 _INTERRUPTED = 130  # cli.exit_status, which is not imported yet
 
@@ -29,9 +29,8 @@ def main() -> None:
         process.take()
         _open_closed()
         status = run(sys.argv[1:])
-        with suppress(OSError):  # a disk that is full, of which ``run`` has told
-            sys.stdout.flush()
-            sys.stderr.flush()
+        _flush(sys.stdout)
+        _flush(sys.stderr)
     except KeyboardInterrupt:  # in one of the moments around the command, which deals with all others
         process.leave(_INTERRUPTED if status is None else status)
     if "ckptdoctor.trainer" in sys.modules:
@@ -49,6 +48,17 @@ def _open_closed() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 it stays open
+
+
+def _flush(stream: TextIO) -> None:
+    """Write what the stream still holds. Where its disk is full, of which ``run`` has told, it goes nowhere.
+
+    Python would try once more at the end, fail, and have a status of its own for that.
+    """
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _before_anything(number: int, frame: FrameType | None) -> None:

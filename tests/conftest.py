@@ -39,6 +39,8 @@ def _memory():
 
 # libraries that would ask a hub for more than what lies on the disk are told not to, before any of them is imported
 os.environ["HF_HUB_OFFLINE"] = "1"
+for unusual in ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"):  # commands are started as most people start them
+    os.environ.pop(unusual, None)
 os.environ["CKPTDOCTOR_HISTORY"] = "0"  # the browser of whoever runs the tests forgets none of their files
 
 # how long an example takes, or takes to make, says more about what else the machine does

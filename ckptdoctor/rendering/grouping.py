@@ -26,24 +26,27 @@ def in_short(pairs: Sequence[Renamed]) -> list[Renamed]:
     ``module.{conv,fc}.*`` and ``{conv,fc}.*`` show what changes; ``{0..2}.*`` and ``{0..2}.*`` would hide that it is
     the last token: that is ``*.gamma`` and ``*.weight``, ``*.beta`` and ``*.bias``. What is too much is ``("…", "")``.
     """
-    olds, news = [old.split(".") for old, _ in pairs], [new.split(".") for _, new in pairs]
-    before, after = _pattern(olds), _pattern(news)
-    behind = _told(olds) + 1
-    if before != after and all(old[:behind] != new[:behind] for old, new in zip(olds, news, strict=True)):
+    olds, news = [old for old, _ in pairs], [new for _, new in pairs]
+    here, there = _shared(olds), _shared(news)
+    before, after = _going_on(olds, here), _going_on(news, there)
+    behind = len(here) + 1
+    if before != after and (
+        any(old != new for old, new in zip(here, there, strict=False))
+        or all(old.split(".")[:behind] != new.split(".")[:behind] for old, new in pairs)
+    ):
         return [(before, after)]
-    kinds = dict.fromkeys([_change(tuple(old), tuple(new)) for old, new in zip(olds, news, strict=True)])
+    split = [(tuple(old.split(".")), tuple(new.split("."))) for old, new in pairs]
+    kinds = dict.fromkeys([_change(old, new) for old, new in split])
     shown = list(dict.fromkeys([_tokens(kind) for kind in kinds]))
     return [*shown[:_KINDS], ("…", "")] if len(shown) > _KINDS else shown
 
 
-def _told(split: Sequence[Sequence[str]]) -> int:
-    """Up to which token ``pattern`` shows the keys: the first one in which they differ, or the last of the shortest."""
-    last = min(map(len, split)) - 1
-    for at in range(last):
-        token = split[0][at]
-        if any(tokens[at] != token for tokens in split):
-            return at
-    return last
+def _shared(keys: Sequence[str]) -> list[str]:
+    """Return the tokens that all keys begin with, the last of the shortest key left out."""
+    most = min([key.count(".") for key in keys])
+    first, last = min(keys).split("."), max(keys).split(".")  # what these two begin with, all others do, too
+    differing = (at for at in range(most) if first[at] != last[at])
+    return first[: next(differing, most)]
 
 
 def _tokens(kind: _Kind) -> Renamed:
@@ -108,16 +111,15 @@ def pattern(keys: Sequence[str]) -> str:
 
     The tokens that all keys begin with, then the different tokens that follow, then ``.*`` where keys go on.
     """
-    return _pattern([key.split(".") for key in keys])
+    return _going_on(keys, _shared(keys))
 
 
-def _pattern(split: Sequence[Sequence[str]]) -> str:
-    if len(split) == 1:
-        return ".".join(split[0])
-    shared = _told(split)
-    nexts = list(dict.fromkeys([tokens[shared] for tokens in split]))
-    longer = max(map(len, split)) > shared + 1
-    lead = "".join(f"{token}." for token in split[0][:shared])
+def _going_on(keys: Sequence[str], shared: list[str]) -> str:
+    if len(keys) == 1:
+        return keys[0]
+    lead = "".join([f"{token}." for token in shared])
+    nexts = list(dict.fromkeys([key[len(lead) :].partition(".")[0] for key in keys]))
+    longer = any(key.find(".", len(lead)) >= 0 for key in keys)
     return f"{lead}{braced(nexts)}{'.*' if longer else ''}"
 
 

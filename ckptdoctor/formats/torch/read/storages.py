@@ -275,15 +275,17 @@ class Registry:
         if not usual:
             return None
         like, nbytes = usual
-        key = call.key
+        storage = self.claimed(call.key, like, nbytes)
+        return None if storage is None else _known((storage, like, 0, None, call.key))
+
+    def claimed(self, key: str, like: Claim, nbytes: int) -> Storage | None:
+        """Return the storage of a folded tensor, which claims what ``like`` does, ``nbytes``. None: look closer."""
         known = self._known.get(key)
         if known is None:
-            if self._views:
-                return self._looked_up(replace(like, key=key), None)
             storage = self._table.find(key, like.dtype, like.device, nbytes)
-            known = self._known[key] = _known((storage, like, 0, None, key))
-            return known
-        return known if known.like is like or known.claim == replace(like, key=key) else None
+            self._known[key] = _known((storage, like, 0, None, key))
+            return storage
+        return known.storage if known.like is like or known.claim == replace(like, key=key) else None
 
     def _usual_form(self, form: Form) -> tuple[Claim, int] | tuple[()]:
         """Return what ``_forms`` has of tensors of this form; nothing where it takes a closer look."""

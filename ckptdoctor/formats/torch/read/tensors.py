@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
-from ckptdoctor.checkpoint import DType, KeyPath, Note, NoteKind, Special, Tensor, show_path
+from ckptdoctor.checkpoint import DType, KeyPath, Note, NoteKind, Part, Special, Tensor, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.formats.torch.read.numpy_arrays import Array, elements
 from ckptdoctor.formats.torch.read.objects import holds
 from ckptdoctor.formats.torch.read.rebuild import CLASSES, MAX_WRAPPING, REACHING, REBUILD, require
-from ckptdoctor.formats.torch.read.storages import Known, Registry
+from ckptdoctor.formats.torch.read.storages import Claim, Known, Registry
 from ckptdoctor.formats.torch.read.tensor_state import NOTHING, ReplacedError, built, grad_of, is_changed
 from ckptdoctor.formats.torch.read.values import CALLS, NotOurs, bare, call, full_name, items, plain_dict
 from ckptdoctor.formats.torch.read.views import OddTensor, usual_reach, view_of
@@ -39,8 +40,8 @@ class TensorReader:
         self._registry = registry
         self._member = member
         self._kinds: dict[int, str | None] = {}  # id of a Global node → name of the rebuilding function
-        # function, dtype, bits, shape, stride and offset of tensors of a form, as long as all of them are alike
-        self._plain: dict[Form, tuple[Value, DType, int, tuple[int, ...], tuple[int, ...], int]] = {}
+        # of tensors of a form: function, claim of the storage and its bytes, dtype, bits, shape, stride and offset
+        self._plain: dict[Form, tuple[Value, Claim, int, DType, int, tuple[int, ...], tuple[int, ...], int]] = {}
         self._reaches: dict[Form, int] = {}  # elements that a storage needs for tensors of a form; -1: look closer
         self._inner_left = inner_budget
         self._arrays: dict[tuple[int, str], memoryview | None] = {}  # by id of the node, and dtype
@@ -50,26 +51,25 @@ class TensorReader:
         self.notes: list[Note] = []
         self.hidden = False
 
-    def usual(self, node: Made, path: KeyPath) -> Tensor | None:
-        """Return the tensor of a folded call, or None where ``read`` has to look closer."""
-        folded = node.folded
-        if folded is None or node.steps is not None:
-            return None
-        plain = self._plain.get(folded.form)
-        if plain is None or plain[0] is not folded.callee:
-            kind = self._kind(folded.callee) if type(folded.callee) is Global else None
-            tensor = self._folded(kind, folded, path) if kind == _V2 else None
-            if tensor is not None and not tensor.requires_grad and tensor.storage is not None:
-                enough = self._reaches[folded.form] * tensor.dtype.bits
-                seen = tensor.shape, tensor.stride, tensor.offset
-                self._plain[folded.form] = folded.callee, tensor.dtype, enough, *seen
-            return tensor
-        _, element, enough, shape, stride, offset = plain
-        known = self._registry.folded(folded)
-        if known is None or known.like.dtype is not element or enough > known.storage.nbytes * 8:
-            return None
-        storage = known.storage
-        return _tensor(path, element, shape, stride, storage, offset, storage.device, False, False, _V2)
+    def usual(self, values: list[Value], steps: Sequence[Part], begin: int, path: KeyPath) -> list[Tensor]:
+        """Return the tensors of the values from ``begin`` on, up to one at which ``read`` has to look closer.
+
+        They are folded calls of which one like it was read: nearly all that a checkpoint holds.
+        """
+        made: list[Tensor] = []
+        plain, claimed = self._plain, self._registry.claimed
+        for value, step in zip(islice(values, begin, None), islice(steps, begin, None), strict=True):
+            folded = value.folded if type(value) is Made and value.steps is None else None
+            known = None if folded is None else plain.get(folded.form)
+            if folded is None or known is None or known[0] is not folded.callee:
+                break
+            _, like, nbytes, element, enough, shape, stride, offset = known
+            storage = claimed(folded.key, like, nbytes)
+            if storage is None or enough > storage.nbytes * 8:
+                break
+            place = *path, step
+            made.append(_tensor(place, element, shape, stride, storage, offset, storage.device, False, False, _V2))
+        return made
 
     def read(self, node: Made, path: KeyPath, depth: int = 0) -> Tensor | None:
         """Return the tensor that this object is, or None when it is none, or cannot be one (a note then says why)."""
@@ -191,6 +191,9 @@ class TensorReader:
         grad = form.requires_grad
         if grad:
             grad_of(True, element)
+        elif kind == _V2:
+            seen = element, reach * element.bits, form.shape, form.stride, form.offset
+            self._plain[form] = folded.callee, known.like, known.like.nbytes, *seen
         return Tensor(path, element, form.shape, form.stride, storage, form.offset, storage.device, grad, rebuild=kind)
 
     def _storage(self, reference: Value, own_dtype: DType | None) -> tuple[Known, DType]:

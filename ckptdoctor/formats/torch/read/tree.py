@@ -116,8 +116,8 @@ class TreeBuilder:
     def _advance(self, frame: _Frame) -> _Frame | None:
         """Read the values of a frame up to the next container in it, which is returned."""
         values, done, steps, path = frame.values, frame.done, frame.steps, frame.path
-        usual = self._reader.usual
-        for index in range(len(done), len(values)):
+        while len(done) < len(values):
+            index = len(done)
             value = values[index]
             kind = type(value)
             if kind is String and value.op != op.BYTEARRAY8:  # type: ignore[union-attr]  # kind says what it is
@@ -125,16 +125,15 @@ class TreeBuilder:
             elif kind is int or kind is float or kind is bool or value is None:
                 done.append(value)  # type: ignore[arg-type]  # kind says that it is plain
             else:
-                step = steps[index]
-                place = path if step is NO_STEP else (*path, step)
                 # most of what is left are tensors, which are spared the ways of all other calls
                 folded = kind is Made and value.folded is not None and self._left > 0  # type: ignore[union-attr]
-                tensor = usual(value, place) if folded else None  # type: ignore[arg-type]  # kind says it
-                if tensor is not None:
-                    self.tensors.append(tensor)
-                    done.append(tensor)
+                usual = self._reader.usual(values, steps, index, path) if folded else None
+                if usual:
+                    self.tensors += usual
+                    done += usual
                     continue
-                found = self._visit(value, place)
+                step = steps[index]
+                found = self._visit(value, path if step is NO_STEP else (*path, step))
                 if type(found) is _Frame:
                     return found
                 done.append(found)  # type: ignore[arg-type]  # type() said that it is no frame

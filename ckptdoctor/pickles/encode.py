@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import accumulate
+from os.path import commonprefix
 from struct import Struct, pack
 from typing import Any, Union
 
@@ -173,6 +174,11 @@ def encode(pickle: Pickle) -> bytes:
 
     Raises UnprovenError when a memo entry that was given to two values would be needed for both at once.
     """
+    return framed(_instructions(pickle), pickle.frames)
+
+
+def _instructions(pickle: Pickle) -> list[bytes]:
+    """Return the stream without its frames, in pieces that end where an instruction ends."""
     writer = _Writer(pickle)
     if pickle.protocol >= 2:
         writer.out.append(bytes((op.PROTO, pickle.protocol)))
@@ -187,22 +193,25 @@ def encode(pickle: Pickle) -> bytes:
         else:
             assert task is None or isinstance(task, (bool, int, float))
             out.append(canonical.constant(task, protocol))
-    return framed(out, pickle.frames)
+    return out
 
 
 def prove(data: bytes, pickle: Pickle) -> None:
     """Raise UnprovenError unless encoding the pickle gives exactly the bytes it was decoded from."""
-    written = encode(pickle)
-    if written == data[pickle.start : pickle.end]:
-        return
-    original = memoryview(data)[pickle.start : pickle.end]
-    shorter = min(len(written), len(original))
-    step = next((at for at in range(0, shorter, 4096) if written[at : at + 4096] != original[at : at + 4096]), shorter)
-    at = next((at for at in range(step, shorter) if written[at] != original[at]), shorter)
+    at, end = pickle.start, pickle.end
+    pieces = [encode(pickle)] if pickle.frames else _instructions(pickle)
+    for piece in pieces:
+        if not data.startswith(piece, at, end):
+            at += len(commonprefix((piece, data[at : at + len(piece)])))
+            break
+        at += len(piece)
+    else:
+        if at == end:
+            return
     raise UnprovenError(
-        f"the pickle cannot be written again byte for byte (the first difference is at byte {pickle.start + at}), so a "
+        f"the pickle cannot be written again byte for byte (the first difference is at byte {at}), so a "
         "lossless repair cannot be promised; convert the file by extracting its tensors instead",
-        offset=pickle.start + at,
+        offset=at,
     )
 
 
@@ -296,34 +305,38 @@ def _pairs(w: _Writer, task: _Pairs) -> None:
 
 def _tensors(w: _Writer, values: list[Value], at: int) -> int:
     """Write keys with their tensors as long as each is as usual; the place of the first that is not."""
-    owners, out, kept, protocol = w.owners, w.out, w.kept, w.protocol
+    owners, kept, protocol = w.owners, w.kept, w.protocol
     function: Value = None
     form: Form | None = None  # the last one of which a tensor was kept: what it needs in the memo is still there
     get = b""
+    pieces: list[bytes] = []  # joined here, before there are so many that the processor's cache cannot hold them
     end = at + (len(values) - at) // 2 * 2
     for place in range(at, end, 2):
         key, value = values[place], values[place + 1]
         if type(key) is not String or key.op != op.BINUNICODE or type(value) is not Made or value.steps:
-            return place
+            break
         folded, name, memo = value.folded, key.memo, value.memo
         if folded is None or memo != folded.last + 1 or name <= 0xFF or name == memo:
-            return place
+            break
         if name in owners or memo in owners:
-            return place
+            break
         if folded.callee is not function:
             function = folded.callee
             if not isinstance(function, PickleNode) or owners.get(function.memo) is not function:
-                return place
+                break
             get = canonical.get(function.memo, protocol)
         raw = form.data[folded.at : folded.end] if folded.form is form and folded.held is None else kept(folded)
         if raw is None:
-            return place
+            break
         form = folded.form
         text = key.value.encode("utf-8", "surrogatepass")  # type: ignore[union-attr]  # the opcode says that it is text
-        out.append(b"X%b%br%b%b%b" % (_WORD(len(text)), text, _WORD(name), get, raw))
+        pieces.append(b"X%b%br%b%b%b" % (_WORD(len(text)), text, _WORD(name), get, raw))
         owners[name] = key
         owners[memo] = value
-    return end
+    else:
+        place = end
+    w.out.append(b"".join(pieces))
+    return place
 
 
 def _persistent(w: _Writer, node: PersistentId) -> None:

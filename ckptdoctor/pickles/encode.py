@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import accumulate
-from os.path import commonprefix
 from struct import Struct, pack
 from typing import Any, Union
 
@@ -202,7 +201,8 @@ def prove(data: bytes, pickle: Pickle) -> None:
     pieces = [encode(pickle)] if pickle.frames else _instructions(pickle)
     for piece in pieces:
         if not data.startswith(piece, at, end):
-            at += len(commonprefix((piece, data[at : at + len(piece)])))
+            both = enumerate(zip(piece, data[at:end], strict=False))
+            at += next((same for same, (one, other) in both if one != other), min(len(piece), end - at))
             break
         at += len(piece)
     else:

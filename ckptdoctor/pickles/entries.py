@@ -42,8 +42,8 @@ _ENTRY = regex(rb"X(.)\0\0\0(.{0,255}?)" + _PUT + _GET + _call(_PUT), re.DOTALL)
 _MOST = 10_000  # patterns of one stream
 _SHORTEST = 60  # bytes; less than any entry has
 _WORD_SIZE = 4  # bytes of a memo index
-_TEXT = 0x58  # BINUNICODE
 _SHORT = b"\0\0\0"  # the upper bytes of the length of a text
+_TEXTS = [b"X%c" % size + _SHORT for size in range(256)]  # BINUNICODE, with the length
 
 
 class Pattern:
@@ -55,8 +55,7 @@ class Pattern:
     """
 
     __slots__ = (
-        *("_head", "_head_size", "_key_size", "_rest", "_rest_size", "_step", "count", "following", "function", "grad"),
-        *("hooks", "kind", "numel", "offset"),
+        *("_rest", "count", "following", "function", "grad", "hooks", "kind", "names", "numel", "offset"),
         *("place", "size", "size_kept", "stride", "stride_kept", "tag", "where"),
     )
 
@@ -68,37 +67,24 @@ class Pattern:
         self.following: Pattern | None = None  # what came behind it the last time
         # Memo indices count up by one: the bytes of an entry, read as one number, are those of the first entry and
         # so many times a number that has a one at each PUT. An addition takes a quarter of the time of packing them.
-        self.expect(len(key))
         data, at = match.string, match.end(8)
-        rest, self._step, self.count = b"", 0, 0
+        rest, step, self.count = b"", 0, 0
         for group in (9, 13, 15, 18, 20, 23, 24, 25):
             begin, end = match.span(group)
             if begin >= 0:
                 rest += data[at:begin]
-                self._step += 1 << 8 * len(rest)
+                step += 1 << 8 * len(rest)
                 self.count += 1
                 rest += self.count.to_bytes(_WORD_SIZE, "little")
                 at = end
-        self._rest, self._rest_size = int.from_bytes(rest, "little"), len(rest)
+        self._rest = int.from_bytes(rest, "little"), step, len(rest)
+        self.expect(len(key))
 
     def expect(self, key_size: int) -> None:
         """From now on know entries by keys of storages with so many digits: those of most neighbours have as many."""
         head = b"r" + bytes(_WORD_SIZE) + self.function + b"((" + self.tag + self.kind + b"X%c" % key_size + _SHORT
-        self._head, self._head_size, self._key_size = int.from_bytes(head, "little"), len(head), key_size
-
-    def names_at(self, data: bytes, at: int, index: int) -> tuple[Pattern, bytes, bytes, int] | None:
-        """Return this, the key of the entry and of its storage, and where it ends, if one like this begins here."""
-        behind = at + 5 + data[at + 1]
-        head = (self._head + (index << 8)).to_bytes(self._head_size, "little")
-        if data[at] != _TEXT or not data.startswith(_SHORT, at + 2) or not data.startswith(head, behind):
-            return None
-        begin = behind + self._head_size
-        stop = begin + self._key_size
-        key = data[begin:stop]
-        rest = (self._rest + index * self._step).to_bytes(self._rest_size, "little")
-        if not key.isdigit() or not data.startswith(rest, stop):
-            return None
-        return self, data[at + 5 : behind], key, stop + self._rest_size
+        # what is between the names, as a number for the memo index 0, with its bytes; and what is behind them
+        self.names = int.from_bytes(head, "little"), len(head), key_size, *self._rest
 
 
 class Entries:
@@ -114,14 +100,25 @@ class Entries:
 
         Its memo indices must be ``index`` and those that follow, and it must end before ``limit``.
         """
-        last = self._last
+        last, data = self._last, self._data
         pattern = None if last is None else last.following
         if pattern is not None and at + _SHORTEST < limit:
-            found = pattern.names_at(self._data, at, index)
-            if found is not None and found[3] <= limit:
+            head, head_size, digits, rest, step, rest_size = pattern.names
+            letters = data[at + 1]
+            behind = at + 5 + letters
+            begin = behind + head_size
+            stop = begin + digits
+            end = stop + rest_size
+            if (
+                end <= limit
+                and data.startswith(_TEXTS[letters], at)
+                and data.startswith((head + (index << 8)).to_bytes(head_size, "little"), behind)
+                and data.startswith((rest + index * step).to_bytes(rest_size, "little"), stop)
+                and (storage := data[begin:stop]).isdigit()
+            ):
                 self._last = pattern
-                return found
-        match = _ENTRY.match(self._data, at, limit)
+                return pattern, data[at + 5 : behind], storage, end
+        match = _ENTRY.match(data, at, limit)
         if match is None:
             return None
         (size, name, put, function, tag, kind, key_size, key, key_put, where, place_size, place, place_put, numel,

@@ -65,10 +65,10 @@ def write_in_place(wanted: Wanted, source: Source) -> Recipe:
         behind = begin + len(fitting)
         segments: list[Segment] = [Copy(0, begin), Literal(fitting), Copy(behind, at - behind)]
     else:
-        old_end = record.end + len(descriptor(Item(record.name, record.size, 0, ()), record.header_offset, 0))
+        old_end = record.end + len(descriptor(record.size, record.header_offset, 0))
         begin = record.header_offset if old_end == end.offset else end.offset
         head = local_header(item.name, item.size, begin, DEFAULT_ALIGNMENT)
-        appended = head + new + descriptor(item, begin, item.crc)
+        appended = head + new + descriptor(item.size, begin, item.crc)
         at = begin + len(appended)
         segments = [Copy(0, begin), Literal(appended)]
     entries = list(_entries(source.read(end.offset, end.size), directory, record, item, begin, dropped))
@@ -113,7 +113,7 @@ def _over_the_old(record: Record, item: Item) -> bytes | None:
     head = structs.LOCAL.pack(structs.LOCAL_SIGNATURE, 0, flags, 0, 0, 0, 0, 0, 0, *lengths)
     field = b"FB" + padding.to_bytes(2, "little") + b"Z" * padding
     data = b"".join([each.data for each in item.data if isinstance(each, Literal)])
-    return head + raw + field + data + descriptor(item, at, item.crc)
+    return head + raw + field + data + descriptor(item.size, at, item.crc)
 
 
 def _entries(
@@ -125,7 +125,7 @@ def _entries(
         fields = structs.CENTRAL.unpack_from(data, at)
         length = structs.CENTRAL.size + sum(fields[10:13])
         if each is record:
-            yield central_header(item, begin, item.crc)
+            yield central_header(raw_name(item.name), item.size, begin, item.crc)
         elif each is not dropped:
             yield data[at : at + length]
         at += length

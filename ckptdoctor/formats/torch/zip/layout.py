@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache, partial
-from itertools import pairwise
+from struct import Struct
 
 from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.formats.torch.zip import structs
@@ -130,7 +130,7 @@ def _identity(folder: str, head: bytes, items: Sequence[Item]) -> Item:
 def lay_out(items: Sequence[Item], alignment: int = DEFAULT_ALIGNMENT) -> tuple[Segment, ...]:
     """Return the whole archive, records in the order of ``items``, their data aligned to ``alignment`` bytes."""
     at = 0
-    placed: list[tuple[Item | Record, int]] = []
+    placed: list[tuple[Item, int]] = []
     made = _Joined()
     for item in items:
         placed.append((item, at))
@@ -138,11 +138,11 @@ def lay_out(items: Sequence[Item], alignment: int = DEFAULT_ALIGNMENT) -> tuple[
         made.add(header)
         for segment in item.data:
             made.put(segment)
-        footer = descriptor(item, at, item.crc)
+        footer = descriptor(item.size, at, item.crc)
         if item.summed is None:
             made.add(footer)
         else:
-            made.put(_stating([item], partial(descriptor, item, at)))
+            made.put(_stating([item], partial(descriptor, item.size, at)))
         at += len(header) + item.size + len(footer)
     made.put(_stating(items, partial(_directory, placed, at)))
     return tuple(made.segments())
@@ -159,29 +159,29 @@ def lay_out_moved(
     would write there: each header is compared, but no items and segments are made of each.
     """
     name, data, crc = head
-    new, first, last = Item(name, len(data), crc, (Literal(data),)), rest[0], rest[-1]
-    opening = local_header(name, new.size, 0, alignment) + data + descriptor(new, 0, crc)
-    placed: list[tuple[Item | Record, int]] = [(new, 0), (first, len(opening))]
+    first, last = rest[0], rest[-1]
+    opening = local_header(name, len(data), 0, alignment) + data + descriptor(len(data), 0, crc)
+    entries = [central_header(raw_name(name), len(data), 0, crc)]
+    entries.append(central_header(raw_name(first.name), first.size, len(opening), first.crc))
     opening += local_header(first.name, first.size, len(opening), alignment)
     shift = len(opening) - first.data_offset
     if shift % alignment or not (first.size and last.size) or last.end + max(shift, 0) >= structs.MAX32:
         return None
-    if not all(
-        each.method == structs.STORED and each.flags in _FLAGS and each.size == each.compressed for each in rest
-    ):
-        return None
-    for record, following in pairwise(rest):
-        at = following.header_offset
-        footer = descriptor(record, record.header_offset, record.crc)
-        between = footer + local_header(following.name, following.size, at + shift, alignment)
-        end = record.data_offset + record.size
-        if (at - end, following.data_offset - end) != (len(footer), len(between)) or read(end, len(between)) != between:
+    end, footer = first.data_offset, b""
+    for record in rest:
+        name, method, flags, crc, size, compressed, at, begin, _ = record
+        if method != structs.STORED or flags not in _FLAGS or size != compressed or begin + size > last.end:
             return None
-        placed.append((following, at + shift))
-    footer = descriptor(last, last.header_offset, last.crc)
-    directory = _directory(placed, last.end + shift + len(footer), crc, *[each.crc for each in rest])
-    moved = Copy(first.data_offset, last.end - first.data_offset)
-    return Literal(opening), moved, Literal(footer + directory)
+        if record is not first:
+            raw = raw_name(name)
+            between = footer + _near_header(raw, size, at + shift, alignment)
+            if (at - end, begin - end) != (len(footer), len(between)) or read(end, len(between)) != between:
+                return None
+            entries.append(_near_entry(raw, size, at + shift, crc))
+        end, footer = begin + size, descriptor(size, at, crc)
+    directory = b"".join(entries)
+    behind = footer + directory + end_of(len(entries), len(directory), end + shift + len(footer))
+    return Literal(opening), Copy(first.data_offset, end - first.data_offset), Literal(behind)
 
 
 def _stating(items: Sequence[Item], say: Callable[..., bytes]) -> Segment:
@@ -198,13 +198,13 @@ def _stating(items: Sequence[Item], say: Callable[..., bytes]) -> Segment:
     return Generated(len(say(*[0 for _ in items])), said)
 
 
-def _directory(placed: Sequence[tuple[Item | Record, int]], at: int, *checksums: int) -> bytes:
+def _directory(placed: Sequence[tuple[Item, int]], at: int, *checksums: int) -> bytes:
     """Return the directory of records at these offsets, and the end of the archive behind it.
 
     It begins at byte ``at``.
     """
     pairs = zip(placed, checksums, strict=True)
-    data = b"".join([central_header(item, offset, crc) for (item, offset), crc in pairs])
+    data = b"".join([central_header(raw_name(item.name), item.size, offset, crc) for (item, offset), crc in pairs])
     return data + end_of(len(placed), len(data), at)
 
 
@@ -212,9 +212,7 @@ def local_header(name: str, size: int, at: int, alignment: int) -> bytes:
     """Return the local header, beginning at byte ``at``, of a record of ``size`` bytes, padded to the alignment."""
     raw = raw_name(name)
     if size < structs.MAX32 and at < structs.MAX32:
-        padding = -(at + structs.LOCAL.size + len(raw) + structs.EXTRA.size) % alignment
-        head, tail = _around_name(_flags(size), len(raw), padding)
-        return head + raw + tail
+        return _near_header(raw, size, at, alignment)
     wide = b""
     if size >= structs.MAX32:
         wide += size.to_bytes(8, "little") + bytes(8)  # miniz leaves the compressed size to the descriptor
@@ -226,11 +224,20 @@ def local_header(name: str, size: int, at: int, alignment: int) -> bytes:
     return _fixed(_flags(size), len(raw), len(extra)) + raw + extra
 
 
+_BEFORE_PADDING = structs.LOCAL.size + structs.EXTRA.size
+
+
+def _near_header(raw: bytes, size: int, at: int, alignment: int) -> bytes:
+    """Return the same for a record of less than 4 GiB that begins within the first 4 GiB."""
+    head, tail = _around_name(bool(size), len(raw), -(at + _BEFORE_PADDING + len(raw)) % alignment)
+    return head + raw + tail
+
+
 @lru_cache(maxsize=1024)
-def _around_name(flags: int, length: int, padding: int) -> tuple[bytes, bytes]:
-    """Return the header bytes before and after a name of ``length`` bytes, for a record within the first 4 GiB."""
+def _around_name(filled: bool, length: int, padding: int) -> tuple[bytes, bytes]:
+    """Return the header bytes before and after a name of ``length`` bytes."""
     extra = _padding(padding)
-    return _fixed(flags, length, len(extra)), extra
+    return _fixed(_flags(filled), length, len(extra)), extra
 
 
 def _fixed(flags: int, name: int, extra: int) -> bytes:
@@ -245,28 +252,47 @@ def _flags(size: int) -> int:
     return structs.UTF8 | structs.HAS_DESCRIPTOR if size else structs.UTF8
 
 
-def descriptor(item: Item | Record, at: int, crc: int) -> bytes:
-    """Return what follows the data of a record whose header begins at byte ``at``."""
-    if not item.size:
+def descriptor(size: int, at: int, crc: int) -> bytes:
+    """Return what follows the ``size`` bytes of a record whose header begins at byte ``at``."""
+    if not size:
         return b""
-    form = structs.DESCRIPTOR64 if item.size >= structs.MAX32 or at >= structs.MAX32 else structs.DESCRIPTOR
-    return form.pack(structs.DESCRIPTOR_SIGNATURE, crc, item.size, item.size)
+    form = structs.DESCRIPTOR64 if size >= structs.MAX32 or at >= structs.MAX32 else structs.DESCRIPTOR
+    return form.pack(structs.DESCRIPTOR_SIGNATURE, crc, size, size)
 
 
-def central_header(item: Item | Record, at: int, crc: int) -> bytes:
-    """Return the entry of such a record in the directory."""
-    raw, size, offset, extra = raw_name(item.name), item.size, at, b""
-    if size >= structs.MAX32 or at >= structs.MAX32:
-        wide = size.to_bytes(8, "little") * 2 if size >= structs.MAX32 else b""
-        if at >= structs.MAX32:
-            wide += at.to_bytes(8, "little")
-        extra = structs.EXTRA.pack(structs.ZIP64_FIELD, len(wide)) + wide
-        size, offset = min(size, structs.MAX32), min(at, structs.MAX32)
-    lengths = (len(raw), len(extra), 0)
-    fixed = structs.CENTRAL.pack(
-        structs.CENTRAL_SIGNATURE, 0, 0, _flags(item.size), 0, 0, 0, crc, size, size, *lengths, 0, 0, 0, offset
+def central_header(raw: bytes, size: int, at: int, crc: int) -> bytes:
+    """Return the entry in the directory of a record of this name, whose header begins at byte ``at``."""
+    if size < structs.MAX32 and at < structs.MAX32:
+        return _near_entry(raw, size, at, crc)
+    wide = size.to_bytes(8, "little") * 2 if size >= structs.MAX32 else b""
+    if at >= structs.MAX32:
+        wide += at.to_bytes(8, "little")
+    extra = structs.EXTRA.pack(structs.ZIP64_FIELD, len(wide)) + wide
+    return _entry(size, len(raw), len(extra), min(at, structs.MAX32), crc) + raw + extra
+
+
+def _near_entry(raw: bytes, size: int, at: int, crc: int) -> bytes:
+    """Return the same for a record of less than 4 GiB that begins within the first 4 GiB."""
+    head, middle = _around_sizes(bool(size), len(raw))
+    return _SIZES(head, crc, size, size, middle, at) + raw
+
+
+# an entry in three parts, of which the sizes and the offset are another for each record
+_SIZES = Struct("<16sIII14sI").pack
+
+
+@lru_cache(maxsize=1024)
+def _around_sizes(filled: bool, length: int) -> tuple[bytes, bytes]:
+    """Return what is before the checksum and sizes of an entry, and between them and its offset."""
+    entry = _entry(filled, length, 0, 0, 0)
+    return entry[:16], entry[28:42]
+
+
+def _entry(size: int, name: int, extra: int, at: int, crc: int) -> bytes:
+    both = [min(size, structs.MAX32)] * 2
+    return structs.CENTRAL.pack(
+        structs.CENTRAL_SIGNATURE, 0, 0, _flags(size), 0, 0, 0, crc, *both, name, extra, 0, 0, 0, 0, at
     )
-    return fixed + raw + extra
 
 
 def end_of(count: int, size: int, offset: int) -> bytes:

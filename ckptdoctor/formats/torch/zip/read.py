@@ -303,12 +303,12 @@ class ZipStorages:
     def __init__(self, path: str, directory: Directory) -> None:
         self._path = path
         self._directory = directory
-        self._usual = directory.storages
+        self._found, self._folder = directory.found, directory.folder
         self.notes: list[Note] = []
 
     def find(self, key: str, dtype: DType | None, device: str, nbytes: int) -> Storage:
         """Return the storage with this key, of ``nbytes`` bytes as the pickle declares it."""
-        record = self._usual.get(key) or self._directory.storage(key)
+        record = self._found.get(self._folder + key) or self._directory.storage(key)
         if record is None:
             member = shown(f"{self._directory.prefix}/data/{key}")
             message = f"storage {shown(key)} ({plural(nbytes, 'byte')}) has no record: its values are not in the file"

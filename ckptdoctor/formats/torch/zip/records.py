@@ -64,15 +64,13 @@ class Directory:
 
     def storage(self, key: str) -> Record | None:
         """Return the record in which torch looks for the storage with this key."""
-        found = self.storages.get(key)
+        found = self.found.get(self.folder + key)  # the numbers that torch gives them have no case
         return self.find(f"data/{key}") if found is None else found
 
     @cached_property
-    def storages(self) -> dict[str, Record]:
-        """Records of storages by their keys in lower case: the numbers that torch gives them have none."""
-        folder = ascii_lower(f"{self.prefix}/data/")
-        start = len(folder)
-        return {name[start:]: record for name, record in self.found.items() if name.startswith(folder)}
+    def folder(self) -> str:
+        """What the names of the records of storages begin with, in lower case."""
+        return ascii_lower(f"{self.prefix}/data/")
 
 
 def ascii_lower(name: str) -> str:
@@ -85,12 +83,13 @@ def ascii_lower(name: str) -> str:
         return name
 
 
-def all_ascii_lower(names: Sequence[str]) -> list[str]:
+def all_ascii_lower(names: Sequence[str]) -> Sequence[str]:
     """Return the same for many names: all at once where that can be."""
     joined = "\n".join(names)
-    if joined.isascii() and joined.count("\n") == len(names) - 1:
-        return joined.lower().split("\n")
-    return list(map(ascii_lower, names))
+    if not joined.isascii() or joined.count("\n") != len(names) - 1:
+        return list(map(ascii_lower, names))
+    lower = joined.lower()
+    return names if lower == joined else lower.split("\n")
 
 
 def raw_name(name: str) -> bytes:

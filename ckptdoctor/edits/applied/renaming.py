@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as Table
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, Role, Sequence, at, show_path
@@ -65,16 +65,23 @@ def _renamed(node: Node, path: KeyPath, names: Table[str, str]) -> Node:
 
 
 def _entries(node: Mapping, path: KeyPath, names: Table[str, str]) -> tuple[tuple[Part, Node], ...]:
+    pairs = [(part, names.get(part, part) if isinstance(part, str) else part) for part, _ in node.entries]
+    if len({new for _, new in pairs}) < len(pairs):
+        _refuse_collision(path, pairs)
+    both = zip(pairs, node.entries, strict=True)
+    return tuple(
+        [(new, value if new == part else moved(value, (*path, part), (*path, new))) for (part, new), (_, value) in both]
+    )
+
+
+def _refuse_collision(path: KeyPath, pairs: Iterable[tuple[Part, Part]]) -> None:
+    """Raise RefusedError where two keys of one type would get one name."""
     owners: dict[Part, Part] = {}
-    entries = []
-    for part, value in node.entries:
-        new = names.get(part, part) if isinstance(part, str) else part
+    for part, new in pairs:
         rival = owners.get(new)
         if rival is not None and type(rival) is type(part):
             raise collision(path, str(rival), str(part), str(new))
         owners[new] = part
-        entries.append((new, value if new == part else moved(value, (*path, part), (*path, new))))
-    return tuple(entries)
 
 
 def collision(path: KeyPath, one: str, other: str, name: str) -> RefusedError:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import zipfile
 
+import pytest
 import torch
 
+from ckptdoctor.errors import UnprovenError
 from ckptdoctor.pickles import Made, String, decode
 from ckptdoctor.pickles.encode import encode, prove
 
@@ -55,6 +57,16 @@ def test_opened_tensors_encode_to_the_same_bytes():
     for node in tensors_of(pickle)[::2]:
         assert node.items
     assert encode(pickle) == data
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 1])
+def test_one_other_byte_fails_the_proof_which_names_it(share):
+    """Wherever in the stream it is: among many tensors, or the last of all."""
+    data = many()
+    at = int(share * (len(data) - 1))
+    with pytest.raises(UnprovenError) as caught:
+        prove(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], decode(data))
+    assert caught.value.offset == at
 
 
 def test_a_storage_key_that_another_tensor_fetches_is_one_node():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
 
 from ckptdoctor.checkpoint import DType, KeyPath, Note, NoteKind, Part, Special, Tensor, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
@@ -58,7 +57,8 @@ class TensorReader:
         """
         made: list[Tensor] = []
         plain, claimed = self._plain, self._registry.claimed
-        for value, step in zip(islice(values, begin, None), islice(steps, begin, None), strict=True):
+        for index in range(begin, len(values)):
+            value = values[index]
             folded = value.folded if type(value) is Made and value.steps is None else None
             known = None if folded is None else plain.get(folded.form)
             if folded is None or known is None or known[0] is not folded.callee:
@@ -67,7 +67,7 @@ class TensorReader:
             storage = claimed(folded.key, like, nbytes)
             if storage is None or enough > storage.nbytes * 8:
                 break
-            place = *path, step
+            place = *path, steps[index]
             made.append(_tensor(place, element, shape, stride, storage, offset, storage.device, False, False, _V2))
         return made
 

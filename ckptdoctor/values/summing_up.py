@@ -167,9 +167,12 @@ class Narrowing:
         """Strike out the dtypes that do not hold every value of a chunk; NaN is held by none."""
         if dtype in _LOST_BY_ALL:
             kind, lost = _LOST_BY_ALL[dtype]
-            if int(np.bitwise_or.reduce(chunk[:_FIRST].view(kind))) & lost:
+            seen = int(np.bitwise_or.reduce(chunk[:_FIRST].view(kind)))
+            if seen & lost:
                 self.left.clear()
                 return
+            if not seen and (chunk.size <= _FIRST or not chunk[_FIRST:].view(kind).any()):
+                return  # nothing but zeros, which all of them hold
         for name in tuple(self.left):
             held = _held(widened(chunk[:_FIRST], dtype), name)
             if held and chunk.size > _FIRST:

@@ -111,7 +111,8 @@ def mapped(tree: Node, change: Callable[[Tensor | Cycle], Node]) -> Node:
 
 def _advance(frame: _Frame, change: Callable[[Tensor | Cycle], Node], stack: list[_Frame]) -> None:
     """Change what follows in this container, up to the next container inside it, which goes on the stack."""
-    for node in frame.below[len(frame.done) :]:
+    while len(frame.done) < len(frame.below):
+        node = frame.below[len(frame.done)]
         if isinstance(node, (Tensor, Cycle)):
             new = change(node)
             frame.changed |= new is not node

@@ -16,7 +16,7 @@ _AVERAGED = frozenset({"ema", "swa", "shadow", "averaged", "polyak", "teacherema
 _RNG_BYTES = frozenset({5056, 16, 816, 44})
 
 # of torch.optim.swa_utils.AveragedModel: how many models the average is of
-_COUNTER = ("n_averaged",)
+_COUNTER = "n_averaged"
 
 _WORDS = regex(r"[A-Za-z]+")
 _CONTAINERS = (Mapping, Sequence, Opaque)
@@ -101,7 +101,7 @@ def _role(path: KeyPath, tensors: tuple[Tensor, ...]) -> Role:
         return Role.EMA
     if all(not _AVERAGED.isdisjoint(_words(tensor.key.split(".", 1)[0])) for tensor in tensors):
         return Role.EMA
-    if _COUNTER in [tensor.path[-1:] for tensor in tensors]:
+    if _COUNTER in [tensor.path[-1] for tensor in tensors]:
         return Role.EMA
     return Role.MODEL
 

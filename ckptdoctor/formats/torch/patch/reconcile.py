@@ -16,7 +16,15 @@ from ckptdoctor.edits.applied.repickling import repickle as repickled
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.torch.patch.graph_edit import GraphEdit
-from ckptdoctor.formats.torch.patch.new_nodes import NewNodes, NewText, from_plain, plain_data, plain_key, replace_texts
+from ckptdoctor.formats.torch.patch.new_nodes import (
+    NewNodes,
+    NewText,
+    from_plain,
+    plain_data,
+    plain_key,
+    replace_texts,
+    text_becomes,
+)
 from ckptdoctor.formats.torch.patch.new_storages import NewStorages
 from ckptdoctor.formats.torch.patch.repickle import repickle, require_none
 from ckptdoctor.formats.torch.patch.set_entries import new_names, put_in_order, set_entries
@@ -142,7 +150,7 @@ class _Reconciler:
         for renamed, keys in self._keys:
             both = zip(keys, renamed.before, renamed.after, strict=True)
             self._texts += [
-                NewText(*key, str(now)) for key, was, now in both if was != now or type(was) is not type(now)
+                text_becomes((*key, str(now))) for key, was, now in both if was != now or type(was) is not type(now)
             ]
         replace_texts(self._graph, self._texts)
         for slot, there, value in put:

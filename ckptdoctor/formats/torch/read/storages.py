@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from typing import NamedTuple, Protocol, Union
 
 from ckptdoctor.checkpoint import DType, Note, NoteKind, Storage
@@ -68,25 +67,13 @@ class Claim:
 class Known(NamedTuple):
     """A storage that was looked up, and the first claim about it.
 
-    Of a legacy view, ``shift`` is the element that it begins at, and ``length`` how many it has. ``like`` is the claim,
-    or that of a tensor of the same form, which differs in the ``key`` alone: nearly every storage is claimed once, and
-    nobody asks for the claim itself.
+    Of a legacy view, ``shift`` is the element that it begins at, and ``length`` how many it has.
     """
 
     storage: Storage
-    like: Claim
+    claim: Claim
     shift: int = 0
     length: int | None = None
-    key: str | None = None
-
-    @property
-    def claim(self) -> Claim:
-        """What the first persistent id said of the storage."""
-        return self.like if self.key is None else replace(self.like, key=self.key)
-
-
-# a named tuple's own constructor takes several times as long
-_known = partial(tuple.__new__, Known)
 
 
 def claim_of(reference: Union[PersistentId, FoldedTensor]) -> Claim | None:
@@ -160,7 +147,9 @@ class Registry:
     def __init__(self, table: StorageTable, member: str) -> None:
         self._table = table
         self._member = member
-        self._known: dict[str, Known] = {}
+        self._storages: dict[str, Storage] = {}
+        # the first claim about each, but for the key that of all storages of tensors of one form: nobody asks for it
+        self._claims: dict[str, Claim] = {}
         self._classes: dict[int, tuple[str, DType]] = {}  # by id of the Global node
         # what tensors of a form claim of their storages, but for the key, and its bytes; forms are one by identity
         self._forms: dict[Form, tuple[Claim, int] | tuple[()]] = {}
@@ -176,20 +165,22 @@ class Registry:
     @property
     def storages(self) -> tuple[Storage, ...]:
         """All storages, in the order in which they were met."""
-        return tuple([known.storage for known in self._known.values()])
+        return tuple(self._storages.values())
 
     def complete(self, references: Iterable[Union[PersistentId, FoldedTensor]]) -> None:
         """Look up what was passed over, and put all storages into the order of ``references``, that of the stream."""
         order: dict[str, int] = {}
         for reference in references:
             if isinstance(reference, FoldedTensor):
-                known = self.folded(reference) or self.get(reference_in(reference))
-            else:
-                known = self.get(reference)
+                if self.folded(reference) is not None:
+                    order.setdefault(reference.key, len(order))
+                    continue
+                reference = reference_in(reference)
+            known = self.get(reference)
             if known is not None:
                 order.setdefault(known.claim.key, len(order))
-        if list(order) != list(self._known):
-            self._known = dict(sorted(self._known.items(), key=lambda item: order.get(item[0], len(order))))
+        if list(order) != list(self._storages):
+            self._storages = dict(sorted(self._storages.items(), key=lambda item: order.get(item[0], len(order))))
 
     def get(self, reference: Value, dtype: DType | None = None) -> Known | None:
         """Return the storage that a persistent id names, as torch takes it: by the first claim about its key.
@@ -205,8 +196,9 @@ class Registry:
         claim = claim_of(reference)
         if claim is None or not self._is_whole(reference, claim):
             return None
-        known = self._known.get(claim.key)
-        if known is not None:
+        storage = self._storages.get(claim.key)
+        if storage is not None:
+            known = Known(storage, replace(self._claims[claim.key], key=claim.key))
             if known.claim != claim and _disagree(known.claim, claim):
                 self._contradict(known.claim, claim)
         else:
@@ -227,18 +219,18 @@ class Registry:
         """
         key, offset, size = view
         mine = known.claim.key, offset, size
-        if self._views.setdefault(key, mine) != mine or key in self._known:
+        if self._views.setdefault(key, mine) != mine or key in self._storages:
             self._note_once(key, f"the view {key} of a storage is described twice in different ways")
         return Known(known.storage, known.claim, offset, max(0, min(size, known.claim.numel - offset)))
 
     def _looked_up(self, claim: Claim, dtype: DType | None) -> Known:
         declared = claim.dtype if claim.dtype is not None else dtype
         nbytes = claim.numel * (1 if claim.dtype is None else claim.dtype.bits >> 3 or 1)
-        storage = self._table.find(claim.key, declared, claim.device, nbytes)
-        known = self._known[claim.key] = Known(storage, claim)
+        storage = self._storages[claim.key] = self._table.find(claim.key, declared, claim.device, nbytes)
+        self._claims[claim.key] = claim
         if claim.key in self._views:
             self._note_once(claim.key, f"storage {claim.key} and a view of another one have the same key")
-        return known
+        return Known(storage, claim)
 
     def _usual(self, reference: Value) -> Known | None:
         """Return the same for a typed storage that no view shares with another: nearly every one. None: look closer."""
@@ -259,15 +251,15 @@ class Registry:
             or type(location) is not String
             or type(numel) is not int
             or not 0 <= numel < _USUAL_COUNT
-            or key.value in self._known
+            or key.value in self._storages
             or type(key.value) is not str
             or type(location.value) is not str
         ):
             return None
         return self._looked_up(Claim(key.value, known_class[0], known_class[1], location.value, numel), None)
 
-    def folded(self, call: FoldedTensor) -> Known | None:
-        """Return the same for the storage of a folded tensor. None: look closer."""
+    def folded(self, call: FoldedTensor) -> tuple[Storage, Claim] | None:
+        """Return the storage of a folded tensor, and what is claimed of it but for the key. None: look closer."""
         form = call.form
         usual = self._forms.get(form)
         if usual is None:
@@ -276,16 +268,17 @@ class Registry:
             return None
         like, nbytes = usual
         storage = self.claimed(call.key, like, nbytes)
-        return None if storage is None else _known((storage, like, 0, None, call.key))
+        return None if storage is None else (storage, like)
 
     def claimed(self, key: str, like: Claim, nbytes: int) -> Storage | None:
         """Return the storage of a folded tensor, which claims what ``like`` does, ``nbytes``. None: look closer."""
-        known = self._known.get(key)
-        if known is None:
-            storage = self._table.find(key, like.dtype, like.device, nbytes)
-            self._known[key] = _known((storage, like, 0, None, key))
+        storage = self._storages.get(key)
+        if storage is None:
+            storage = self._storages[key] = self._table.find(key, like.dtype, like.device, nbytes)
+            self._claims[key] = like
             return storage
-        return known.storage if known.like is like or known.claim == replace(like, key=key) else None
+        claim = self._claims[key]
+        return storage if claim is like or replace(claim, key="") == replace(like, key="") else None
 
     def _usual_form(self, form: Form) -> tuple[Claim, int] | tuple[()]:
         """Return what ``_forms`` has of tensors of this form; nothing where it takes a closer look."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ckptdoctor.checkpoint import DType, KeyPath, Note, NoteKind, Part, Special, Tensor, show_path
+from ckptdoctor.checkpoint import DType, KeyPath, Note, NoteKind, Part, Special, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.formats.torch.read.numpy_arrays import Array, elements
 from ckptdoctor.formats.torch.read.objects import holds
@@ -170,16 +170,19 @@ class TensorReader:
         if known.shift:
             offset, reach = offset + known.shift, reach + known.shift if reach else 0
         if reach * element.bits > storage.nbytes * 8:
-            self._out_of_bounds(path, reach, known, element)
+            self._out_of_bounds(path, reach, storage, element)
         grad = grad_of(arguments[4], element) if len(arguments) > 4 else False
         return Tensor(path, element, shape, stride, storage, offset, storage.device, grad, rebuild=kind)
 
     def _folded(self, kind: str, folded: FoldedTensor, path: KeyPath) -> Tensor | None:
         """Return the same from the numbers of a folded call, or None where it takes a closer look."""
-        known = self._registry.folded(folded)
-        if known is None or known.like.dtype is None:
+        claimed = self._registry.folded(folded)
+        if claimed is None:
             return None
-        element, storage, form = known.like.dtype, known.storage, folded.form
+        storage, like = claimed
+        element, form = like.dtype, folded.form
+        if element is None:
+            return None
         reach = self._reaches.get(form)
         if reach is None:
             reach = usual_reach(form.shape, form.stride, form.offset, element)
@@ -187,13 +190,13 @@ class TensorReader:
         if reach < 0:
             return None
         if reach * element.bits > storage.nbytes * 8:
-            self._out_of_bounds(path, reach, known, element)
+            self._out_of_bounds(path, reach, storage, element)
         grad = form.requires_grad
         if grad:
             grad_of(True, element)
         elif kind == _V2:
             seen = element, reach * element.bits, form.shape, form.stride, form.offset
-            self._plain[form] = folded.callee, known.like, known.like.nbytes, *seen
+            self._plain[form] = folded.callee, like, like.nbytes, *seen
         return Tensor(path, element, form.shape, form.stride, storage, form.offset, storage.device, grad, rebuild=kind)
 
     def _storage(self, reference: Value, own_dtype: DType | None) -> tuple[Known, DType]:
@@ -203,8 +206,7 @@ class TensorReader:
         element = own_dtype if own_dtype is not None else known.claim.dtype
         return known, _BYTES if element is None else element
 
-    def _out_of_bounds(self, path: KeyPath, reach: int, known: Known, element: DType) -> None:
-        storage = known.storage
+    def _out_of_bounds(self, path: KeyPath, reach: int, storage: Storage, element: DType) -> None:
         there = storage.nbytes * 8 // element.bits
         message = (
             f"{show_path(path)} reaches to element {reach:,} of storage {storage.key}, which has {there:,}; "

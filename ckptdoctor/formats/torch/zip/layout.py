@@ -160,13 +160,14 @@ def lay_out_moved(
     """
     name, data, crc = head
     first, last = rest[0], rest[-1]
-    opening = local_header(name, len(data), 0, alignment) + data + descriptor(len(data), 0, crc)
-    entries = [central_header(raw_name(name), len(data), 0, crc)]
-    entries.append(central_header(raw_name(first.name), first.size, len(opening), first.crc))
-    opening += local_header(first.name, first.size, len(opening), alignment)
+    before, behind = local_header(name, len(data), 0, alignment), descriptor(len(data), 0, crc)
+    place = len(before) + len(data) + len(behind)
+    opening = b"".join([before, data, behind, local_header(first.name, first.size, place, alignment)])
     shift = len(opening) - first.data_offset
     if shift % alignment or not (first.size and last.size) or last.end + max(shift, 0) >= structs.MAX32:
         return None
+    entries = [central_header(raw_name(name), len(data), 0, crc)]
+    entries.append(central_header(raw_name(first.name), first.size, place, first.crc))
     end, footer = first.data_offset, b""
     for record in rest:
         name, method, flags, crc, size, compressed, at, begin, _ = record
@@ -179,9 +180,9 @@ def lay_out_moved(
                 return None
             entries.append(_near_entry(raw, size, at + shift, crc))
         end, footer = begin + size, descriptor(size, at, crc)
-    directory = b"".join(entries)
-    behind = footer + directory + end_of(len(entries), len(directory), end + shift + len(footer))
-    return Literal(opening), Copy(first.data_offset, end - first.data_offset), Literal(behind)
+    size = sum(map(len, entries))
+    closing = b"".join([footer, *entries, end_of(len(entries), size, end + shift + len(footer))])
+    return Literal(opening), Copy(first.data_offset, end - first.data_offset), Literal(closing)
 
 
 def _stating(items: Sequence[Item], say: Callable[..., bytes]) -> Segment:

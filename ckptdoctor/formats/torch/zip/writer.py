@@ -193,11 +193,12 @@ def _moved(
     """
     records, alignment = directory.records, _alignment(source, directory)
     folder, names = f"{directory.prefix}/data/", [record.name for record in records]
-    wanted = [f"{folder}{each.key}" for each in storages]
-    if directory.salvaged or names[0] != head[0] or not wanted or wanted[0] not in names:
+    first = f"{folder}{storages[0].key}" if storages else ""
+    if directory.salvaged or names[0] != head[0] or first not in names:
         return None
-    begin = names.index(wanted[0])
-    if names[begin : begin + len(wanted)] != wanted:
+    begin = names.index(first)
+    there = names[begin : begin + len(storages)]
+    if len(there) < len(storages) or any(name != folder + each.key for name, each in zip(there, storages, strict=True)):
         return None
     if directory.find(".format_version") is not None and (alignment is None or storages[0].key != "0"):
         return None  # ``_items`` leaves a record out that says how places are computed

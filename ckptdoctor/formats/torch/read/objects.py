@@ -261,6 +261,9 @@ def parts_of(keys: list[Value]) -> tuple[list[Part], dict[int, int]]:
     Equal text and equal numbers (``1``, ``1.0`` and ``True``) are one key, as in Python. Other keys are never taken
     for equal: where two would be printed alike, the later ones are numbered.
     """
+    texts: list[Part] = [key.value for key in keys if type(key) is String and type(key.value) is str]
+    if len(texts) == len(set(texts)) == len(keys):  # as in nearly every dict of tensors
+        return texts, {}
     parts = [part_of(key) for key in keys]
     if len(set(parts)) == len(parts) and all(type(part) is not Special for part in parts):
         return parts, {}

@@ -7,10 +7,11 @@ its start, and ``zipfile``, go by its name and sizes too.
 from __future__ import annotations
 
 import zlib
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import repeat
-from operator import add
+from operator import add, sub
 from struct import Struct
 
 from ckptdoctor.checkpoint import NoteKind, Source
@@ -54,6 +55,7 @@ class _Window:
     def __init__(self, source: Source, entries: Sequence[Entry], limit: int) -> None:
         self._source = source
         self._entries = entries  # in the order in which they lie in the file
+        self._offsets = [entry.offset for entry in entries]
         self.limit = limit
         self.start = 0
         self.data = b""
@@ -61,17 +63,15 @@ class _Window:
 
     def seek(self, index: int) -> None:
         """Hold the header of ``entries[index]``, the descriptor before it, and the bytes soon after it."""
-        first = self._entries[index]
-        start = max(0, first.offset - structs.DESCRIPTOR64.size)
-        stop = first.offset + structs.LOCAL.size + len(first.raw) + _EXTRA
-        self.until = len(self._entries)
-        for place in range(index + 1, len(self._entries)):
-            entry = self._entries[place]
-            if entry.offset - stop > _NEAR or entry.offset - start > _WINDOW:
-                self.until = place
-                break
-            stop = max(stop, entry.offset + structs.LOCAL.size + len(entry.raw) + _EXTRA)
-        stop = min(stop, self._source.size)
+        start = max(0, self._offsets[index] - structs.DESCRIPTOR64.size)
+        offsets = self._offsets[index : bisect_right(self._offsets, start + _WINDOW, index + 1)]
+        apart = enumerate(map(sub, offsets[1:], offsets), index + 1)
+        self.until = next((place for place, distance in apart if distance > _NEAR), index + len(offsets))
+        ends = [
+            each.offset + structs.LOCAL.size + len(each.raw) + _EXTRA
+            for each in (self._entries[index], self._entries[self.until - 1])
+        ]
+        stop = min(max(ends), self._source.size)
         self.start, self.data = start, self._source.read(start, stop - start)
 
     def at(self, offset: int, length: int) -> bytes:

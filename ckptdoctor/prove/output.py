@@ -140,11 +140,12 @@ def _untouched(
     """
     found: dict[str, CopyTally] = {}
     done = 0
+    changed = wanted.stored.keys() | wanted.remade.keys() | wanted.pieces.keys()
     for key, storage in {each.key: each for each in wanted.original.storages}.items():
         old = storage.extent
-        if old is None or storage.compressed or key in wanted.stored or key in wanted.remade or key in wanted.pieces:
+        if old is None or storage.compressed or key in changed or key not in pairs:
             continue
-        place = places[pairs[key]] if key in pairs else None
+        place = places[pairs[key]]
         if place is not None and place.length == old.length and copied.holds(place.offset, old.offset, old.length):
             done += old.length
             found[key] = _IDENTICAL

@@ -66,7 +66,7 @@ class _Ties:
             or self._back.setdefault(got.key, wanted.key) != wanted.key
         ):
             return False
-        return (wanted.nbytes, wanted.dtype, wanted.device) == (got.nbytes, got.dtype, got.device)
+        return wanted.nbytes == got.nbytes and wanted.dtype == got.dtype and wanted.device == got.device
 
     def unlike(self, wanted: Checkpoint, got: Checkpoint) -> str | None:
         """The storages that no tensor views must be as many, too."""

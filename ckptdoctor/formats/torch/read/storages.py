@@ -148,7 +148,7 @@ class Registry:
         self._table = table
         self._member = member
         self._storages: dict[str, Storage] = {}
-        # the first claim about each, but for the key that of all storages of tensors of one form: nobody asks for it
+        # the first claim about each; of folded tensors that which all of their form make, which has no key
         self._claims: dict[str, Claim] = {}
         self._classes: dict[int, tuple[str, DType]] = {}  # by id of the Global node
         # what tensors of a form claim of their storages, but for the key, and its bytes; forms are one by identity
@@ -259,7 +259,7 @@ class Registry:
         return self._looked_up(Claim(key.value, known_class[0], known_class[1], location.value, numel), None)
 
     def folded(self, call: FoldedTensor) -> tuple[Storage, Claim] | None:
-        """Return the storage of a folded tensor, and what is claimed of it but for the key. None: look closer."""
+        """Return the storage of a folded tensor, and what is claimed of it except for the key. None: look closer."""
         form = call.form
         usual = self._forms.get(form)
         if usual is None:

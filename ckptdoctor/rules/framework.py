@@ -127,6 +127,9 @@ def _subject(body: Body, known: Mapping[str, Any]) -> type | UnionType:
     return named if named is not None else typing.get_type_hints(body)[parameter]
 
 
+_LEFT_OUT = "Python was started with -OO (or PYTHONOPTIMIZE=2), which leaves out what this page says."
+
+
 def rule(code: str, name: str, severity: Severity, when: Callable[[Any], bool] | None = None) -> Callable[[Body], Rule]:
     """Turn a generator into the rule ``code`` (``name``); the first parameter's annotation is its subject.
 
@@ -142,7 +145,7 @@ def rule(code: str, name: str, severity: Severity, when: Callable[[Any], bool] |
             severity=severity,
             subject=subject,
             body=body,
-            page=module.__doc__ or "",
+            page=module.__doc__ or _LEFT_OUT,
             sick=getattr(module, "SICK", ()),
             healthy=getattr(module, "HEALTHY", ()),
             when=when,

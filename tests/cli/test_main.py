@@ -52,6 +52,13 @@ def test_explain(name):
         assert f"\n{section}\n" in result.output
 
 
+def test_a_page_that_python_left_out_says_so():
+    """With -OO there are no docstrings, which the pages are."""
+    line = [sys.executable, "-OO", "-m", "ckptdoctor", "explain", "N401"]
+    said = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+    assert said.startswith("N401 module-prefix · error\n\nPython was started with -OO")
+
+
 def test_explain_what_is_not_there(shelf):
     """An unknown code is status 2, and a near name is offered."""
     result = run("explain", "module-prefxi", cwd=shelf)

@@ -6,9 +6,10 @@ dtypes and shapes of a network, ``problem`` for the text of a finding, and ``...
 many of their members, have in common. So a checkpoint takes a few hundred bytes. Views put it together again:
 ``checkpoint``, ``member`` and ``finding`` are asked like tables.
 
-The file is written in WAL mode by one process, and others may read it meanwhile. ``docs/stores.md`` documents the
-columns. ``PRAGMA user_version`` is ``VERSION``; within a version, columns and views are only ever added. Views are
-written in the SQL that DuckDB knows as well: it runs them itself, and lists no table where it cannot.
+The file is written in WAL mode by one process, and others may read it meanwhile; at its end it is one file again.
+``docs/stores.md`` documents the columns. ``PRAGMA user_version`` is ``VERSION``; within a version, columns and views
+are only ever added. Views are written in the SQL that DuckDB knows as well: it runs them itself, and lists no table
+where it cannot.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+from contextlib import suppress
 from functools import lru_cache
 from hashlib import blake2b
+from shlex import quote
 
 from ckptdoctor.errors import UnreadableError
 from ckptdoctor.remote.addresses import is_address
@@ -279,9 +282,10 @@ def create(path: str) -> sqlite3.Connection:
     connection = _connected(path, "rwc")
     try:
         if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            connection.execute("PRAGMA journal_mode = WAL")
             _create_tables(connection)
         _require_inventory(connection, path)
+        with suppress(sqlite3.OperationalError):  # somebody reads it: without, one waits for the other
+            connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
     except sqlite3.DatabaseError as error:
         connection.close()
@@ -290,6 +294,17 @@ def create(path: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def close(connection: sqlite3.Connection) -> None:
+    """Close an inventory that was open for writing, so that it is one file, which can be read wherever it is copied.
+
+    Who reads one with a log of writing makes two files next to it, and can only read it where that is allowed.
+    """
+    with suppress(sqlite3.OperationalError):  # somebody has it open: the next who writes does it
+        connection.execute("PRAGMA busy_timeout = 0")
+        connection.execute("PRAGMA journal_mode = DELETE")
+    connection.close()
 
 
 def _create_tables(connection: sqlite3.Connection) -> None:
@@ -307,6 +322,8 @@ def open_inventory(path: str) -> sqlite3.Connection:
 
     Raises UnreadableError where there is none, or it is not one.
     """
+    if os.path.isdir(path):
+        raise UnreadableError(f"{path} is a folder. Name the database that this writes: ckptdoctor audit {quote(path)}")
     if not os.path.isfile(path):
         from ckptdoctor.checkpoint.missing import missing
 
@@ -325,10 +342,10 @@ def open_inventory(path: str) -> sqlite3.Connection:
 
 
 def _connected(path: str, mode: str) -> sqlite3.Connection:
-    from urllib.parse import quote
+    from urllib.parse import quote as escaped
 
     try:
-        return sqlite3.connect(f"file:{quote(os.path.abspath(path))}?mode={mode}", uri=True, timeout=_PATIENCE)
+        return sqlite3.connect(f"file:{escaped(os.path.abspath(path))}?mode={mode}", uri=True, timeout=_PATIENCE)
     except sqlite3.Error as error:
         raise _unreadable(path, error) from error
 

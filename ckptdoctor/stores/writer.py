@@ -276,4 +276,4 @@ class Writer:
     def close(self) -> None:
         """Close it; what was not committed is gone."""
         self.connection.rollback()
-        self.connection.close()
+        schema.close(self.connection)

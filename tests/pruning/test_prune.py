@@ -218,6 +218,7 @@ def store_db(tmp_path_factory):
         (("store.db", "--keep-last", "1", "--metric", "loss"), "--keep-best"),
         (("--restore", "trash", "--apply"), "no other option"),
         (("missing.db", "--keep-last", "1"), "missing.db"),
+        ((".", "--keep-last", "1"), ". is a folder. Name the database that this writes: ckptdoctor audit ."),
         (("--restore", "missing"), "not a trash folder"),
     ],
 )

@@ -80,6 +80,26 @@ def test_every_file_is_named_as_it_is_called(tmp_path):
     assert {str(tmp_path / "s" / "script" / "optim_7.pt"), str(run / "checkpoint-5" / "global_step5")} <= members
 
 
+def test_it_is_one_file_once_nobody_writes(tmp_path):
+    """Whoever reads it needs no other beside it, nor leave to make one; while it is written, others read on."""
+    write(tmp_path / "s" / "a.pt", saved(weights(1)))
+    output = tmp_path / "store.db"
+    for _ in range(2):
+        audited(tmp_path / "s", output=output)
+        assert run_here("prune", "store.db", "--keep-last", "1", cwd=tmp_path).returncode == 0
+        assert {each.name for each in tmp_path.iterdir()} == {"s", "store.db"}
+    with closing(Writer(str(output))) as writer, closing(schema.open_inventory(str(output))) as reader:
+        writer.connection.execute("DELETE FROM checkpoint_own")
+        assert reader.execute("SELECT count(*) FROM checkpoint").fetchone()[0] == 1
+        writer.commit()
+        assert reader.execute("SELECT count(*) FROM checkpoint").fetchone()[0] == 0
+    # a reader that is open when the writing ends hinders nobody; the next who writes puts it right
+    with closing(schema.open_inventory(str(output))), closing(Writer(str(output))):
+        pass
+    audited(tmp_path / "s", output=output)
+    assert {each.name for each in tmp_path.iterdir()} == {"s", "store.db"}
+
+
 def test_an_inventory_of_another_version_is_told(tmp_path):
     """In a sentence that says what to do; nothing in it is changed."""
     write(tmp_path / "x" / "step_1.pt", saved(weights()))

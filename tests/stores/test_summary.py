@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sqlite3
 from collections import Counter, defaultdict
 from contextlib import closing
 
 import pytest
 import torch
 
-from ckptdoctor.stores.schema import open_inventory
+from ckptdoctor.stores.schema import create, open_inventory
 from ckptdoctor.stores.summary import summary_of
 from tests.commands import run_here
 from tests.runs.generated import adam, in_safetensors, saved, weights, write
@@ -117,7 +116,7 @@ def test_it_tells_one_moment(both, tmp_path):
     shutil.copy(both[1], tmp_path / "store.db")
     with closing(open_inventory(str(tmp_path / "store.db"))) as connection:
         before = summary_of(connection)
-        with closing(sqlite3.connect(tmp_path / "store.db")) as other:
+        with closing(create(str(tmp_path / "store.db"))) as other:
 
             def meddle(statement):
                 if "count(DISTINCT alike.run)" in statement:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from math import prod
 
 from ckptdoctor.account.places import Place, UnaccountedError, box_at, held, place_at
@@ -13,6 +12,7 @@ from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits import Retag
 from ckptdoctor.facts.devices import UTILS
+from ckptdoctor.noun import replace
 
 _SAFETENSORS = "safetensors"
 

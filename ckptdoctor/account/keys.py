@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ast import literal_eval
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from ckptdoctor.account.contents import Account
 from ckptdoctor.account.places import Box, Place, UnaccountedError, box_at, boxes, held, place_at
@@ -31,6 +30,7 @@ from ckptdoctor.facts import devices
 from ckptdoctor.facts.devices import FROM_CPU, UTILS
 from ckptdoctor.facts.numpy_values import BYTES, array_values, of_python_2
 from ckptdoctor.facts.reader_notes import metadata_notes
+from ckptdoctor.noun import replace
 
 _METADATA = "_metadata"
 _AS_SAVED = frozenset(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from math import prod
 from struct import pack
 from typing import Union
@@ -41,6 +40,7 @@ from ckptdoctor.edits.tensors import gone_keys, place_of, sources, with_new
 from ckptdoctor.facts import devices
 from ckptdoctor.facts.devices import MOVERS, OF_ARRAYS, OF_EMPTY_ARRAYS, UTILS
 from ckptdoctor.facts.numpy_values import held_values
+from ckptdoctor.noun import replace
 
 Making = Union[Split, Fuse, FuseNorm, Dequantize, Compute, Tie]
 MAKING = (Split, Fuse, FuseNorm, Dequantize, Compute, Tie)

@@ -136,7 +136,7 @@ def fix(
         in_place=in_place,
     )
     with told(progress):
-        return told_as(Repaired, fixing.fix(request, dry=diff))
+        return told_as(Repaired, fixing.fix(request, dry=diff).report)
 
 
 @noun

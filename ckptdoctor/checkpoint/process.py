@@ -53,6 +53,7 @@ class _State:
 
 
 _last_things: list[Callable[[], None]] = []
+_kept: list[object] = []
 
 
 def take() -> None:
@@ -77,6 +78,12 @@ def before_leaving(do: Callable[[], None]) -> None:
     """Have ``do`` called before the process ends without unwinding its stack, whichever way that comes about."""
     if do not in _last_things:
         _last_things.append(do)
+
+
+def keep(contents: object) -> None:
+    """Leave it to the system to free these at the end: one by one, 50,000 tensors take longer than all that is said."""
+    if _State.own:
+        _kept.append(contents)
 
 
 def do_last_things() -> None:

@@ -38,8 +38,8 @@ def find_state_dicts(tree: Node) -> tuple[StateDict, ...]:
             made = _state_dict(path, node)
             if made is not None:
                 found.append(made)
-                if made.role is Role.OPTIMIZER:
-                    continue
+                if made.role is Role.OPTIMIZER or len(made.tensors) == len(node.entries):
+                    continue  # what is inside belongs to it, or there is nothing but tensors
         stack.extend(reversed(_below(path, node)))
     return tuple(found)
 
@@ -89,7 +89,9 @@ def _own(tensors: list[Tensor]) -> tuple[Tensor, ...]:
 
 
 def _made(path: KeyPath, role: Role, node: Mapping, tensors: tuple[Tensor, ...]) -> StateDict:
-    others = tuple([part for part, value in node.entries if type(value) is not Tensor and isinstance(part, str)])
+    others: tuple[str, ...] = ()
+    if role is Role.OPTIMIZER or len(tensors) < len(node.entries):  # else each entry is one of the tensors
+        others = tuple([part for part, value in node.entries if type(value) is not Tensor and isinstance(part, str)])
     metadata = dict(node.attributes.entries).get("_metadata") if node.attributes is not None else None
     return StateDict(path, role, tensors, others, metadata if isinstance(metadata, Mapping) else None)
 

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from ckptdoctor import config as settings
+from ckptdoctor.checkpoint import process
 from ckptdoctor.cli.command import Choice
 from ckptdoctor.cli.console import complain, emit, narrate, paint, succeed, width
 from ckptdoctor.cli.exit_status import ExitStatus
@@ -140,7 +141,7 @@ def command(path: str, diff: bool, style: str, color: str, **asked: Any) -> Exit
     request = request_of(path, **asked)
     try:
         with drawn(NOTHING_WRITTEN):
-            report = fix(request, dry=diff)
+            outcome = fix(request, dry=diff)
     except KeyboardInterrupt as interrupt:
         voice.refuse_json(str(interrupt))
         raise
@@ -149,6 +150,8 @@ def command(path: str, diff: bool, style: str, color: str, **asked: Any) -> Exit
     except CkptDoctorError as error:
         voice.refuse(error)
         return ExitStatus.FINDINGS
+    process.keep(outcome)
+    report = outcome.report
     remains = asked["select"] and report.left
     status = ExitStatus.FINDINGS if remains or (report.blocked and not diff) else ExitStatus.CLEAN
     voice.tell(report, status)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.findings import RepairReport
 from ckptdoctor.inplace.guards import require_safe
 from ckptdoctor.repair import map_file, name_map
 from ckptdoctor.repair.name_map import NameMap, UnfitError
 from ckptdoctor.repair.plan import plan
-from ckptdoctor.repair.repair import preview, repair
+from ckptdoctor.repair.repair import Outcome, repair
 from ckptdoctor.repair.request import FixRequest
 
 
-def fix(request: FixRequest, *, dry: bool = False) -> RepairReport:
+def fix(request: FixRequest, *, dry: bool = False) -> Outcome:
     """Repair as the request says; ``dry`` writes nothing but the map, where one is asked for.
 
     Where no chain of repairs makes the file fit its target, the map that is written is the draft of what is uncertain.
@@ -32,20 +31,20 @@ def fix(request: FixRequest, *, dry: bool = False) -> RepairReport:
     if request.write_map is not None:
         map_file.require_room(request.write_map, planned.output, force=request.force)
     if dry:
-        report = preview(planned)
+        outcome = Outcome(planned)
     elif request.in_place:
         from ckptdoctor.repair.in_place import repair_in_place  # most repairs write a new file
 
-        report = repair_in_place(planned).report
+        outcome = repair_in_place(planned)
     elif planned.converts is None:
-        report = repair(planned).report
+        outcome = repair(planned)
     else:
         from ckptdoctor.converting.repaired import carry_out  # most repairs convert nothing
 
-        report = carry_out(planned).report
+        outcome = carry_out(planned)
     if request.write_map is not None:
         map_file.write(request.write_map, name_map.of_steps(planned.steps), force=request.force)
-    return report
+    return outcome
 
 
 def read_map(path: str | None, reverse: bool) -> NameMap | None:

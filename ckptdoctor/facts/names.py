@@ -236,10 +236,11 @@ class Renaming:
     collision: tuple[str, str, str] | None = None  # old name, the other old name, the name both would have
 
 
-def renaming(keys: Iterable[str], change: Callable[[str], str]) -> Renaming:
-    """Return what ``change`` makes of the keys, checked to be one-to-one over all of them."""
-    olds = list(keys)
-    news = list(map(change, olds))
+def renaming(keys: Iterable[str], change: Callable[[str], str], others: Iterable[str] = ()) -> Renaming:
+    """Return what ``change`` makes of the keys, checked to be one-to-one over all of them and ``others``, which stay."""
+    olds, staying = list(keys), list(others)
+    news = [*map(change, olds), *staying]
+    olds += staying
     pairs = tuple([(old, new) for old, new in zip(olds, news, strict=True) if new != old])
     return Renaming(pairs, None if len(set(news)) == len(news) else _collision(olds, news))
 

@@ -6,7 +6,6 @@ what was not yet synced.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 from typing import Protocol
@@ -205,6 +204,8 @@ class SystemDisk:
 
 def _fallocate(fd: int, mode: int, offset: int, length: int) -> None:
     """Call fallocate(2), which Python does not offer. Raises OSError."""
+    import ctypes  # hardly any repair needs it
+
     library = ctypes.CDLL(None, use_errno=True)
     call = getattr(library, "fallocate64", None) or getattr(library, "fallocate", None)
     if call is None:  # macOS

@@ -10,7 +10,6 @@ import os
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from tempfile import TemporaryDirectory
 from zlib import crc32
 
 from ckptdoctor import formats
@@ -234,6 +233,8 @@ def _extent(storage: Storage, stack: ExitStack, unpacked: bool) -> Extent | None
     """
     if not isinstance(storage, NewStorage) and not (storage.compressed and unpacked):
         return None if storage.compressed else storage.extent
+    from tempfile import TemporaryDirectory  # importing it takes longer than proving most files
+
     path = os.path.join(stack.enter_context(TemporaryDirectory()), "storage")
     with open(path, "wb") as file:
         file.writelines(produced(storage))

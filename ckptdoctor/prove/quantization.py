@@ -9,8 +9,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from fractions import Fraction
-from math import copysign, inf, isfinite, nan, prod
+from math import copysign, inf, isfinite, ldexp, nan, prod
 
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.edits.elements import Dequantized, Elements
@@ -150,7 +149,7 @@ def _number(byte: int, dtype: str) -> float:
         signed = kind.name in ("int8", "qint8")
         return float(int.from_bytes(bytes([byte]), "little", signed=signed))
     if not kind.mantissa:
-        return nan if byte == 255 else float(Fraction(2) ** (byte - 127))
+        return nan if byte == 255 else ldexp(1, byte - 127)
     bits = f"{byte:08b}"
     sign, exponent, rest = bits[0], int(bits[1 : 1 + kind.exponent], 2), int(bits[1 + kind.exponent :], 2)
     unsigned_zero, last = dtype.endswith("fnuz"), exponent == 2**kind.exponent - 1
@@ -161,8 +160,8 @@ def _number(byte: int, dtype: str) -> float:
     if dtype == "float8_e4m3fn" and last and rest == 7:
         return nan
     bias = 2 ** (kind.exponent - 1) - 1 + unsigned_zero
-    part = Fraction(rest, 2**kind.mantissa) + (exponent > 0)
-    found = float(part * Fraction(2) ** (max(exponent, 1) - bias))
+    part = rest + ((exponent > 0) << kind.mantissa)
+    found = ldexp(part, max(exponent, 1) - bias - kind.mantissa)
     return -found if sign == "1" else found
 
 

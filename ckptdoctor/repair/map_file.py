@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Union
 
 from ckptdoctor.checkpoint.missing import offer
@@ -78,7 +77,8 @@ def read(path: str) -> NameMap:
     Raises UnreadableError, or UsageError for a file that is not a map.
     """
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
     except OSError as error:
         raise UnreadableError(f"The map {path} cannot be read: {error.strerror}.{offer(path)}") from error
     except (ValueError, RecursionError) as error:

@@ -208,7 +208,7 @@ def _renames(checkpoint: Checkpoint, change: Callable[[str], str], label: str, p
     edits: list[Edit] = []
     for state_dict, keys in _weights(checkpoint):
         taken = set(_all_keys(checkpoint, state_dict)).difference(keys)
-        found = names.renaming([*keys, *taken], lambda key, taken=taken: key if key in taken else change(key))  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
+        found = names.renaming(keys, change, taken)
         if found.collision is not None:
             raise collision(label, *found.collision, prefix)
         if any(not new for _, new in found.pairs):

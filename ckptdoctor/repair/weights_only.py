@@ -7,7 +7,6 @@ NumPy a tensor, or lists where torch has no such elements. What cannot be said s
 
 from __future__ import annotations
 
-import glob
 import shlex
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Sequence, Special, at, show_path, walk
@@ -78,7 +77,9 @@ def _drop_options(checkpoint: Checkpoint, paths: list[KeyPath]) -> str | None:
     wanted = list(dict.fromkeys([_entry(checkpoint, path) for path in paths]))
     if len(wanted) > _DROPPED or () in wanted:
         return None
-    patterns = tuple([glob.escape(show_path(path)) for path in wanted])
+    from glob import escape
+
+    patterns = tuple([escape(show_path(path)) for path in wanted])
     try:
         found = dropped_paths(checkpoint, patterns)
     except RefusedError:  # nothing would be left

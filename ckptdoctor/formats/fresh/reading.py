@@ -6,7 +6,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from tempfile import SpooledTemporaryFile
+from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import FileSource, Storage
 from ckptdoctor.edits.elements import Elements, NewStorage
@@ -14,6 +14,9 @@ from ckptdoctor.errors import DamagedError
 from ckptdoctor.formats.elements import chunks
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
+
+if TYPE_CHECKING:  # importing it takes longer than most files need to be written
+    from tempfile import SpooledTemporaryFile
 
 _CHUNK = 1 << 20
 _HELD = 16 << 10  # bytes of a storage that are kept in memory: of small ones there may be more than files can be open
@@ -170,6 +173,8 @@ class _Files:
         return self._files[path].read(storage.extent.offset + offset, length)
 
     def _spooled(self, name: str, storage: Storage) -> SpooledTemporaryFile[bytes]:
+        from tempfile import SpooledTemporaryFile
+
         file: SpooledTemporaryFile[bytes] = SpooledTemporaryFile(_HELD)  # noqa: SIM115  # the stack closes it
         self._inflated[name] = self._stack.enter_context(file)
         for chunk in produced(storage):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from tempfile import SpooledTemporaryFile
+from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import FileSource, NoteKind, Source, Storage
 from ckptdoctor.checkpoint.progress import WORTH_A_THREAD, in_order
@@ -49,6 +49,9 @@ from ckptdoctor.formats.torch.zip.records import Directory, Record, ascii_lower,
 from ckptdoctor.pickles.encode import encode, prove
 from ckptdoctor.wording import plural
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
+
+if TYPE_CHECKING:  # importing it takes longer than most files need to be written
+    from tempfile import SpooledTemporaryFile
 
 
 def write_copy(wanted: Wanted, source: Source) -> Recipe:
@@ -391,6 +394,8 @@ def _reader(source: Source, records: dict[str, Record], stack: ExitStack) -> Rea
         if records[key].method == structs.STORED:
             return source.read(records[key].data_offset + offset, length)
         if key not in unpacked:
+            from tempfile import SpooledTemporaryFile
+
             unpacked[key] = stack.enter_context(SpooledTemporaryFile(CHUNK))  # noqa: SIM115  # the stack closes it
             unpacked[key].writelines(chunks(source, records[key]))
         unpacked[key].seek(offset)

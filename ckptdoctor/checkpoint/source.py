@@ -94,8 +94,9 @@ class Source(Protocol):
         """Close whatever is open."""
 
 
-# sources that will be rewritten after they were read: readers may keep what writing needs again
+# sources of which more is wanted after they were read: readers may keep what that needs again
 _rewritten: WeakSet[Source] = WeakSet()
+_judged: WeakSet[Source] = WeakSet()
 
 
 def to_be_rewritten(source: Source) -> None:
@@ -106,6 +107,16 @@ def to_be_rewritten(source: Source) -> None:
 def is_rewritten(source: Source) -> bool:
     """Return whether that was promised."""
     return source in _rewritten
+
+
+def to_be_judged(source: Source) -> None:
+    """Promise that this source is read, and then asked about whether torch refuses it with ``weights_only``."""
+    _judged.add(source)
+
+
+def is_judged(source: Source) -> bool:
+    """Return whether that was promised."""
+    return source in _judged
 
 
 class FileSource:

@@ -237,7 +237,7 @@ class Renaming:
 
 
 def renaming(keys: Iterable[str], change: Callable[[str], str], others: Iterable[str] = ()) -> Renaming:
-    """Return what ``change`` makes of the keys, checked to be one-to-one over all of them and ``others``, which stay."""
+    """Return what ``change`` makes of the keys, checked to be one-to-one over them and ``others``, which stay."""
     olds, staying = list(keys), list(others)
     news = [*map(change, olds), *staying]
     olds += staying

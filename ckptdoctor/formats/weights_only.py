@@ -19,8 +19,11 @@ def refusal(source: Source, container: Container, allowed: Allowed) -> str:
     """Return why torch 2.13 refuses the pickles of a file with weights_only=True, or "" where it takes them."""
     try:
         if container.format == "torch zip":
-            from ckptdoctor.formats.torch.zip.read import directory_of, pickle_bytes, pickle_record
+            from ckptdoctor.formats.torch.zip.read import directory_of, pickle_bytes, pickle_record, taken_stream
 
+            known = taken_stream(source)
+            if known is not None:
+                return judged(known[0], 0, allowed, entries=known[1]).refusal
             data, _ = pickle_bytes(source, pickle_record(directory_of(source)))
             return judged(data, 0, allowed).refusal
         if container.format == "torch legacy":

@@ -160,6 +160,7 @@ def _finished(m: Machine, end: int, opcodes: int) -> Pickle:
         discards_calls=m.discarded and discards_calls(m.root, m.calls),
         memoize=m.memoize,
         next_memo=next_memo,
+        entries=m.entries,
     )
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection
 from functools import lru_cache
 from struct import Struct
+from typing import NamedTuple
 
 from ckptdoctor.regex import regex
 
@@ -87,10 +88,22 @@ class Pattern:
         self.names = int.from_bytes(head, "little"), len(head), key_size, *self._rest
 
 
+class Run(NamedTuple):
+    """Entries one behind another: the memo index of the first one, where they end, and the pattern of each.
+
+    Their keys are in ASCII, and none is "storage", which torch takes for more than a text.
+    """
+
+    first: int
+    end: int
+    patterns: list[Pattern]
+
+
 class Entries:
-    """Reads the entries of one stream in their order."""
+    """Reads the entries of one stream in their order. ``runs`` are those that were taken, by where they begin."""
 
     def __init__(self, data: bytes) -> None:
+        self.runs: dict[int, Run] = {}
         self._data = data
         self._patterns: dict[tuple[object, ...], Pattern] = {}
         self._last: Pattern | None = None

@@ -15,6 +15,7 @@ from typing import Union
 
 from ckptdoctor.checkpoint import LookUp
 from ckptdoctor.noun import noun
+from ckptdoctor.pickles.entries import Entries
 
 NO_MEMO = -1
 
@@ -226,7 +227,8 @@ class Pickle:
     ``frames`` holds (start, length) of each FRAME's contents, relative to ``start``.
     ``opcodes`` counts what was executed; ``discards`` says that some value was thrown away, and ``discards_calls`` that
     one was the result of a call; ``memoize`` that MEMOIZE numbers the memo; ``next_memo`` is the first memo index that
-    is free for a new node.
+    is free for a new node. ``entries`` has read entries of state dicts at once, and knows where: whoever reads the same
+    bytes may skip them.
     """
 
     root: Value
@@ -241,6 +243,7 @@ class Pickle:
     discards_calls: bool = False
     memoize: bool = False
     next_memo: int = 0
+    entries: Entries | None = None
 
 
 def plain(value: Value) -> Value:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.entries import EARLY, TENSOR, Entries, Pattern, puts_in_sequence
+from ckptdoctor.pickles.entries import EARLY, TENSOR, Entries, Pattern, Run, puts_in_sequence
 from ckptdoctor.pickles.tensor_opcodes import get_index
 
 # what stands on the stack: the name of a kind, a class or function, or a tuple of such
@@ -82,14 +83,19 @@ class WeightsOnlyVerdict:
 
 
 def judged(
-    data: bytes, start: int, allowed: Callable[[str, str], str | None], typed: bool = False
+    data: bytes,
+    start: int,
+    allowed: Callable[[str, str], str | None],
+    typed: bool = False,
+    entries: Entries | None = None,
 ) -> WeightsOnlyVerdict:
     """Return whether torch accepts the pickle at ``start``.
 
     ``allowed`` gives the full name in Python 3 of a class or function that torch allows, and None for any other.
     ``typed``: a storage must have a type, as in the format from before torch 1.6, where it may be a view.
+    ``entries`` has read these bytes before.
     """
-    machine = _Machine(data, start, allowed, typed)
+    machine = _Machine(data, start, allowed, typed, entries)
     try:
         machine.run()
     except WeightsOnlyError as error:
@@ -106,7 +112,14 @@ class _Machine:
     store there, until a memo entry is given another value.
     """
 
-    def __init__(self, data: bytes, start: int, allowed: Callable[[str, str], str | None], typed: bool) -> None:
+    def __init__(
+        self,
+        data: bytes,
+        start: int,
+        allowed: Callable[[str, str], str | None],
+        typed: bool,
+        entries: Entries | None,
+    ) -> None:
         self.at = start
         self._typed = typed
         self._data = data
@@ -115,7 +128,7 @@ class _Machine:
         self._marks: list[list[Any]] = []
         self._memo: list[Any] = []
         self._sparse: dict[int, Any] = {}
-        self._reader = Entries(data)
+        self._reader = Entries(data) if entries is None else entries
         self._patterns: dict[Pattern, tuple[Any, ...]] = {}
 
     def run(self) -> None:
@@ -174,8 +187,11 @@ class _Machine:
 
     def _entries(self) -> None:
         """Read keys with their tensors, one after another, as long as each looks as usual."""
-        memo, stack, limit = self._memo, self._stack, len(self._data)
+        memo, stack, limit, runs = self._memo, self._stack, len(self._data), self._reader.runs
         while True:
+            run = runs.get(self.at)
+            if run is not None and run.patterns and self._skip(run):
+                continue
             found = self._reader.read(self.at, len(memo), limit)
             if found is None:
                 return
@@ -187,6 +203,22 @@ class _Machine:
             stack.append(_TEXT)
             stack.append(stored[-1])
             self.at = end
+
+    def _skip(self, run: Run) -> bool:
+        """Leave of entries that were read before what reading them again would; False, with nothing done, if unsure."""
+        if run.first != len(self._memo):
+            return False
+        stored: dict[Pattern, tuple[Any, ...]] = {}
+        for each in set(run.patterns):
+            found = self._patterns.get(each) or self._stored_by_entry(each)
+            if found is None:
+                return False
+            stored[each] = found
+        left = [stored[each] for each in run.patterns]
+        self._memo.extend(chain.from_iterable(left))
+        self._stack.extend(chain.from_iterable([(_TEXT, each[-1]) for each in left]))
+        self.at = run.end
+        return True
 
     def _stored_by_entry(self, each: Pattern) -> tuple[Any, ...] | None:
         """Return what entries of this pattern store in the memo, or None for those that are not as usual."""

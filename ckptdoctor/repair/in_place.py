@@ -8,6 +8,7 @@ from time import perf_counter
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, FileSource, FolderSource, Source
+from ckptdoctor.checkpoint.source import to_be_judged
 from ckptdoctor.errors import WriteError
 from ckptdoctor.findings import InPlace, Proof
 from ckptdoctor.inplace.change import FileChange, in_place
@@ -82,6 +83,7 @@ def _verify(path: str, change: FileChange, plan: Plan) -> tuple[Proof, int, int]
     with read_back(), closing(FileSource(path)) as source:  # its journal makes it interrupted for everybody else
         _require_written(source, change)
         container = formats.examine(source)
+        to_be_judged(source)
         written = formats.read(source, container)
         refusal = weights_only_refusal(source, container)
     left, moved = _untouched(written, change)

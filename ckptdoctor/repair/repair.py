@@ -9,7 +9,7 @@ from contextlib import closing
 from ckptdoctor import formats
 from ckptdoctor.brief import in_full
 from ckptdoctor.checkpoint import Checkpoint, Container, Elided, FolderSource, Role, Tensor, walk
-from ckptdoctor.checkpoint.source import Overlay
+from ckptdoctor.checkpoint.source import Overlay, to_be_judged
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.diagnose.findings import findings_of, possible, worst_first
 from ckptdoctor.diagnose.fixes import container_findings
@@ -154,8 +154,9 @@ def _place(tensor: Tensor) -> object:
 def verify(path: str, plan: Plan) -> Proof:
     """Examine the complete file at ``path``. Raises WriteError, with the place, when it is not what was planned."""
     with read_back(), formats.opened(path) as (source, container):
-        refusal = weights_only_refusal(source, container)
+        to_be_judged(source)
         written = formats.read(source, container)
+        refusal = weights_only_refusal(source, container)
     return proven(written, container, refusal, plan)
 
 

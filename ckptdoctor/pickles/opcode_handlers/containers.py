@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.entries import EARLY, Entries, Pattern
+from ckptdoctor.pickles.entries import EARLY, Entries, Pattern, Run
 from ckptdoctor.pickles.graph import Form, Global, Made, Mutation, Popped, Revisit, String, Tuple, Value
 from ckptdoctor.pickles.machine import Handler, Machine, damaged
 from ckptdoctor.pickles.tensor_opcodes import count_tensors, form_of, get_index, put_tensor, take_tensor
@@ -31,24 +33,26 @@ def _take_entries(m: Machine, at: int) -> int:
     if m.entries is None:
         m.entries = Entries(m.data)
     read, patterns = m.entries.read, m.patterns
-    met: dict[Pattern, int] = {}  # how many tensors of each
+    begin, first = at, len(memo)
+    met: list[Pattern] = []
     while True:
         found = read(at, len(memo), limit)
         if found is None:
             break
         pattern, name, key, end = found
         known = patterns.get(pattern) or _usual(m, pattern)
-        if known is None or not name.isascii():
+        if known is None or not name.isascii() or name == b"storage":
             break
         form, function = known
         text = String(op.BINUNICODE, str(name, "ascii"), len(memo))
         memo.append(text)
         stack.append(text)
-        begin = at + len(name) + _BEFORE_FUNCTION + len(pattern.function)
-        stack.append(put_tensor(memo, form, function, key, begin, end, pattern.count))
-        met[pattern] = met.get(pattern, 0) + 1
+        called = at + len(name) + _BEFORE_FUNCTION + len(pattern.function)
+        stack.append(put_tensor(memo, form, function, key, called, end, pattern.count))
+        met.append(pattern)
         at = end
-    for pattern, tensors in met.items():
+    m.entries.runs[begin] = Run(first, at, met)
+    for pattern, tensors in Counter(met).items():
         count_tensors(m, patterns[pattern][0], pattern.count, tensors)
         m.nodes += tensors
         m.extra_opcodes += _ENTRY_OPCODES * tensors

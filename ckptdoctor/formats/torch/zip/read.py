@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import zlib
+from typing import Union
 from weakref import WeakKeyDictionary
 
 from ckptdoctor.checkpoint import Aside, Checkpoint, Container, DType, Extent, Note, NoteKind, Source, Storage
 from ckptdoctor.checkpoint.notes import UNREADABLE
-from ckptdoctor.checkpoint.source import is_rewritten
+from ckptdoctor.checkpoint.source import is_judged, is_rewritten
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, TruncatedError
 from ckptdoctor.formats.torch.read import interpret
 from ckptdoctor.formats.torch.read.storages import ZIP_ID
@@ -26,6 +27,7 @@ from ckptdoctor.formats.torch.zip.records import Directory, Record, shown
 from ckptdoctor.formats.window import Memory
 from ckptdoctor.noun import maker, noun
 from ckptdoctor.pickles import Pickle, decode
+from ckptdoctor.pickles.entries import Entries
 from ckptdoctor.pickles.nested import texts_of
 from ckptdoctor.wording import plural
 
@@ -56,6 +58,10 @@ class ReadPickle:
 
 # the pickle of each source that is to be rewritten, until it is
 _pickles: WeakKeyDictionary[Source, ReadPickle] = WeakKeyDictionary()
+
+
+# the stream of each source that is to be judged, until it is, and the entries that were read of it
+_streams: WeakKeyDictionary[Source, tuple[bytes, Union[Entries, None]]] = WeakKeyDictionary()
 
 
 def directory_of(source: Source) -> Directory:
@@ -133,6 +139,8 @@ def read(source: Source, container: Container) -> Checkpoint:
     if is_rewritten(source) and not any(note.kind is NoteKind.CRC_MISMATCH for note in notes):
         storages = contents.storages if contents.shows_all and not table.notes else None
         _pickles[source] = ReadPickle(data, pickle, storages)
+    if is_judged(source):
+        _streams[source] = data, pickle.entries
     return Checkpoint(
         path=source.path,
         format=NAME,
@@ -192,6 +200,11 @@ def taken_pickle(source: Source) -> ReadPickle | None:
     It is given once, for who takes it changes it.
     """
     return _pickles.pop(source, None)
+
+
+def taken_stream(source: Source) -> tuple[bytes, Entries | None] | None:
+    """Return ``data.pkl`` of a source that is to be judged, as it was read; it is given once, for it may be large."""
+    return _streams.pop(source, None)
 
 
 def _stream_notes(pickle: Pickle, data: bytes, record: Record) -> list[Note]:

@@ -8,6 +8,7 @@ Containers are opened when somebody looks into them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 from typing import Union
 
 from ckptdoctor.checkpoint import Cycle, KeyPath, Mapping, Node, Opaque, Part, Sequence, Special, Tensor, show_path
@@ -86,7 +87,8 @@ class Box:
             if node.attributes is not None:
                 self._attributes = Box(node.attributes, where, self)
             self._entries = [
-                Place(part, self._held(child, part), (rank,)) for rank, (part, child) in enumerate(node.entries)
+                Place(part, child if type(child) is Tensor else self._held(child, part), rank)
+                for rank, (part, child) in zip(zip(count()), node.entries)  # noqa: B905 ranks have no end
             ]
             return
         self._items = [Place(index, self._held(child, index)) for index, child in enumerate(node.items)]

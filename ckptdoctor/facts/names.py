@@ -179,7 +179,8 @@ def without_tokens(key: str, tokens: frozenset[str]) -> str:
 
 def bare(key: str) -> str:
     """Return the key as the model inside all wrappers of torch calls it."""
-    return without_tokens(without_module(key), WRAPPERS)
+    inner = without_module(key)
+    return without_tokens(inner, WRAPPERS) if "._" in inner or inner.startswith("_") else inner  # as they all begin
 
 
 def module_led(keys: Iterable[str]) -> list[str]:

@@ -408,5 +408,5 @@ def _kind(key: str, old: Storage | None, wanted: Wanted) -> str:
         return "inflated"
     if old.extent is None:
         return ""
-    whole = ((0, old.extent.length),)
-    return "identical" if wanted.pieces.get(key, whole) == whole else "shrunk"
+    pieces = wanted.pieces.get(key)
+    return "identical" if pieces is None or pieces == ((0, old.extent.length),) else "shrunk"

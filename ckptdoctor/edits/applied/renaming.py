@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as Table
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, Role, Sequence, at, show_path
-from ckptdoctor.checkpoint.changed_trees import changed_at, derived, missing, moved, with_tree
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, Role, Sequence, Tensor, at, show_path
+from ckptdoctor.checkpoint.changed_trees import changed_at, derived, missing, move_tensor, moved, with_tree
 from ckptdoctor.edits import Rename, RenameModules
 from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.applied.optimizers_left import called_by_name, follows, named_otherwise
@@ -68,10 +68,13 @@ def _entries(node: Mapping, path: KeyPath, names: Table[str, str]) -> tuple[tupl
     pairs = [(part, names.get(part, part) if isinstance(part, str) else part) for part, _ in node.entries]
     if len({new for _, new in pairs}) < len(pairs):
         _refuse_collision(path, pairs)
-    both = zip(pairs, node.entries, strict=True)
-    return tuple(
-        [(new, value if new == part else moved(value, (*path, part), (*path, new))) for (part, new), (_, value) in both]
-    )
+    entries: list[tuple[Part, Node]] = []
+    for (part, new), (_, value) in zip(pairs, node.entries, strict=True):
+        if new != part:
+            move = move_tensor if type(value) is Tensor else moved  # nearly all are tensors
+            value = move(value, (*path, part), (*path, new))  # type: ignore[arg-type]  # type() said that it is one
+        entries.append((new, value))
+    return tuple(entries)
 
 
 def _refuse_collision(path: KeyPath, pairs: Iterable[tuple[Part, Part]]) -> None:

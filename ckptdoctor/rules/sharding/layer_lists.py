@@ -48,7 +48,7 @@ def _layer_lists(keys: tuple[str, ...]) -> Iterator[Layers]:
             inside = found.setdefault(key[:end], {}).setdefault(int(key[number]), set())
             if len(inside) < _FEWEST:
                 inside.add(key[inner:])
-            else:
+            if len(inside) == _FEWEST:
                 told = key[:inner]
     for name, layers in found.items():
         if len(layers) >= _FEWEST and all(len(inside) >= _FEWEST for inside in layers.values()):

@@ -399,15 +399,16 @@ class _Held:
 
     def count(self, counts: dict[int, int]) -> None:
         """Add the places that lead to each, and from each tensor once to what it shares with others."""
-        found = Counter(map(id, self._leaves))
-        tensors, forms = list(map(id, self._tensors)), self._forms
+        leaves, tensors, forms = list(map(id, self._leaves)), list(map(id, self._tensors)), self._forms
+        found = dict.fromkeys([*leaves, *tensors], 1)
+        if len(found) < len(leaves) + len(tensors):  # else no place leads to what another one does
+            found = Counter([*leaves, *tensors])
         if len(set(tensors)) < len(tensors) or not counts.keys().isdisjoint(tensors):
             forms = list({key: form for key, form in zip(tensors, forms, strict=True) if key not in counts}.values())
-        found.update(tensors)
         for form, many in Counter(forms).items():
             for each in (self._functions[form], *form.fetched):
                 if isinstance(each, PickleNode):
-                    found[id(each)] += many
+                    found[id(each)] = found.get(id(each), 0) + many
         for key in counts.keys() & found.keys():
             found[key] += counts[key]
         counts.update(found)

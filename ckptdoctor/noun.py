@@ -337,11 +337,11 @@ def _compiled(cls: type, known: dict[str, _Field], twin: bool, frozen: bool, alo
         # a subclass without slots of its own, of which Python sees at a glance that an object of one can become one of
         # the other: it would compare the slots of two strangers name by name
         free = {"__slots__": (), "__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
+        free["__init__"] = object.__init__
         around["_twin"] = type(cls)(cls.__name__, (cls,), free)
         around["_become"] = vars(object)["__class__"].__set__
         if alone:
-            around["_new"] = object.__new__
-            lines += [" self = _new(_twin)", *[line[1:] for line in sets], " _become(self, _cls)"]
+            lines += [" self = _twin()", *[line[1:] for line in sets], " _become(self, _cls)"]
         else:
             lines += [" if self.__class__ is _cls:", "  _become(self, _twin)", *sets, "  _become(self, _cls)"]
             lines += [f" else: _fill(self, _names, ({''.join([f'{value}, ' for value in values])}))"]

@@ -6,6 +6,7 @@ the others fetch it from the memo.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from itertools import accumulate
 from struct import Struct, pack
@@ -18,7 +19,6 @@ from ckptdoctor.pickles.graph import (
     NO_MEMO,
     Constant,
     Extension,
-    FoldedTensor,
     Form,
     Global,
     Made,
@@ -96,7 +96,12 @@ class _Writer:
         self.out: list[bytes] = []
         self.tasks: list[_Task] = [b".", pickle.root]
         self.indices: dict[PickleNode, int] = {}  # of MEMOIZE; nodes are compared by identity
-        self.owners: dict[int, PickleNode] = {}  # of PUT
+        self._owners: dict[int, PickleNode] = {}  # of PUT, but those of ``_runs``
+        # keys and tensors of dicts, from one place to another, whose memo indices count up: those of the last are the
+        # highest of all; and the first index of each
+        self._runs: list[tuple[list[Value], int, int]] = []
+        self._firsts: list[int] = []
+        self.highest = -1
         self.lost: set[PickleNode] = set()  # whose index another node was given
         self._fitting: dict[Form, bool] = {}  # forms are compared by identity
         self._stored: set[Form] = set()  # whose values can all be fetched now
@@ -114,31 +119,49 @@ class _Writer:
             self.indices[node] = len(self.indices)
             self.out.append(b"\x94")
             return
-        if memo in self.owners:
-            self.lost.add(self.owners[memo])
-            self._stored.clear()
-        self.owners[memo] = node
+        self.own(memo, node)
         self.out.append(canonical.put(memo, self.protocol))
+
+    def own(self, memo: int, node: PickleNode) -> None:
+        """Note that the memo holds the node under this index from now on."""
+        if memo > self.highest:
+            self.highest = memo
+        else:
+            before = self.owner(memo)
+            if before is not None:
+                self.lost.add(before)
+                self._stored.clear()
+        self._owners[memo] = node
+
+    def own_run(self, values: list[Value], begin: int, end: int, first: int, last: int) -> None:
+        """Note the same of these, whose indices count up from ``first`` to ``last``, and are higher than all before."""
+        self._runs.append((values, begin, end))
+        self._firsts.append(first)
+        self.highest = last
+
+    def owner(self, memo: int) -> PickleNode | None:
+        """Return what the memo holds under an index."""
+        found = self._owners.get(memo)
+        if found is not None or not self._runs or memo > self.highest:
+            return found
+        values, begin, end = self._runs[max(0, bisect_right(self._firsts, memo) - 1)]
+        place = bisect_left(values, memo, begin, end, key=_memo_of)
+        node = values[place] if place < end else None
+        return node if isinstance(node, PickleNode) and node.memo == memo else None
 
     def stored(self, value: Value) -> bool:
         """Return whether a GET of the value's memo index would fetch it now; None stands for no value."""
-        return value is None or (isinstance(value, PickleNode) and self.owners.get(value.memo) is value)
+        return value is None or (isinstance(value, PickleNode) and self.owner(value.memo) is value)
 
-    def kept(self, folded: FoldedTensor) -> bytes | None:
-        """Return the arguments and the call of a tensor as they are in the stream.
-
-        It is None when they no longer fit.
-        """
-        form = folded.form
-        if folded.held is not None:
-            return None
+    def keeps(self, form: Form) -> bool:
+        """Return whether arguments and call of tensors of this form are as they are in the stream."""
         if form not in self._stored:
             if form not in self._fitting:
                 self._fitting[form] = fits(form, self.protocol)
             if not self._fitting[form] or not all(map(self.stored, form.fetched)):
-                return None
+                return False
             self._stored.add(form)
-        return form.data[folded.at : folded.end]
+        return True
 
     def index(self, node: PickleNode) -> int:
         """Return where in the memo the node is, NO_MEMO before it was written.
@@ -148,7 +171,7 @@ class _Writer:
         if self.memoize:
             return self.indices.get(node, NO_MEMO)
         memo = node.memo
-        if memo == NO_MEMO or self.owners.get(memo) is node:
+        if memo == NO_MEMO or self.owner(memo) is node:
             return memo
         if node in self.lost:
             raise UnprovenError(
@@ -268,10 +291,10 @@ def _made(w: _Writer, node: Made) -> None:
         return
     folded = node.folded
     if folded is not None and not node.steps and node.memo == folded.last + 1:
-        raw = w.kept(folded)
-        if raw is not None:
-            w.tasks.append(_Whole(node, raw))
-            w.tasks.append(folded.callee)
+        form = folded.form
+        if folded.held is None and w.keeps(form):
+            w.tasks.append(_Whole(node, form.data[folded.at : folded.end]))
+            w.tasks.append(form.callee)
             return
     for step in reversed(node.steps or ()):
         if step.op == op.PUT:
@@ -305,38 +328,54 @@ def _pairs(w: _Writer, task: _Pairs) -> None:
 
 def _tensors(w: _Writer, values: list[Value], at: int) -> int:
     """Write keys with their tensors as long as each is as usual; the place of the first that is not."""
-    owners, kept, protocol = w.owners, w.kept, w.protocol
-    function: Value = None
-    form: Form | None = None  # the last one of which a tensor was kept: what it needs in the memo is still there
-    get = b""
+    gets: dict[Form, bytes] = {}  # of those of which a tensor was kept: what they need in the memo is still there
     pieces: list[bytes] = []  # joined here, before there are so many that the processor's cache cannot hold them
     end = at + (len(values) - at) // 2 * 2
+    before = w.highest
+    first = -1
     for place in range(at, end, 2):
         key, value = values[place], values[place + 1]
         if type(key) is not String or key.op != op.BINUNICODE or type(value) is not Made or value.steps:
             break
         folded, name, memo = value.folded, key.memo, value.memo
-        if folded is None or memo != folded.last + 1 or name <= 0xFF or name == memo:
+        if folded is None or folded.held is not None or memo != folded.last + 1:
             break
-        if name in owners or memo in owners:
-            break
-        if folded.callee is not function:
-            function = folded.callee
-            if not isinstance(function, PickleNode) or owners.get(function.memo) is not function:
-                break
-            get = canonical.get(function.memo, protocol)
-        raw = form.data[folded.at : folded.end] if folded.form is form and folded.held is None else kept(folded)
-        if raw is None:
+        if name <= before or name <= 0xFF or memo <= name:
             break
         form = folded.form
+        get = gets.get(form)
+        if get is None:
+            get = _usual_get(w, form)
+            if get is None:
+                break
+            gets[form] = get
         text = key.value.encode("utf-8", "surrogatepass")  # type: ignore[union-attr]  # the opcode says that it is text
-        pieces.append(b"X%b%br%b%b%b" % (_WORD(len(text)), text, _WORD(name), get, raw))
-        owners[name] = key
-        owners[memo] = value
+        pieces.append(b"X%b%br%b%b%b" % (_WORD(len(text)), text, _WORD(name), get, form.data[folded.at : folded.end]))
+        before = memo
+        if first < 0:
+            first = name
     else:
         place = end
-    w.out.append(b"".join(pieces))
+    if pieces:
+        w.own_run(values, at, place, first, before)
+        w.out.append(b"".join(pieces))
     return place
+
+
+def _usual_get(w: _Writer, form: Form) -> bytes | None:
+    """Return what fetches the function that tensors of this form call.
+
+    It is None where their bytes in the stream no longer fit.
+    """
+    function = form.callee
+    if not isinstance(function, PickleNode) or w.owner(function.memo) is not function or not w.keeps(form):
+        return None
+    return canonical.get(function.memo, w.protocol)
+
+
+def _memo_of(value: Any) -> int:
+    memo: int = value.memo
+    return memo
 
 
 def _persistent(w: _Writer, node: PersistentId) -> None:
@@ -365,7 +404,7 @@ def _revisit(w: _Writer, node: Revisit) -> None:
 
 def _whole(w: _Writer, task: _Whole) -> None:
     w.out.append(task.raw)
-    w.owners[task.node.memo] = task.node
+    w.own(task.node.memo, task.node)
 
 
 def _put(w: _Writer, task: _Put) -> None:

@@ -263,21 +263,22 @@ Unfold = Callable[["FoldedTensor"], "tuple[list[Value], dict[int, Value]]"]
 class Form:
     """What many folded tensors of a pickle have in common: everything but their keys, devices' texts and memo indices.
 
-    ``unfold`` makes nodes out of ``data``, the pickle. ``tag``, ``kind``, ``place`` and ``hooks`` are values that the
-    stream fetches from the memo by ``gets`` (``place`` is None where the location is written out); ``location`` is the
-    device tag as text, None where the memo holds something else. ``shape`` and ``stride`` count elements, as do
-    ``numel`` and ``offset``. ``opcodes`` are those that size and stride take.
+    ``unfold`` makes nodes out of ``data``, the pickle. ``callee`` is what is called. ``tag``, ``kind``, ``place`` and
+    ``hooks`` are values that the stream fetches from the memo by ``gets`` (``place`` is None where the location is
+    written out); ``location`` is the device tag as text, None where the memo holds something else. ``shape`` and
+    ``stride`` count elements, as do ``numel`` and ``offset``. ``opcodes`` are those that size and stride take.
     """
 
     __slots__ = (
-        "data", "gets", "hooks", "kind", "location", "numel", "offset", "opcodes", "place", "requires_grad", "shape",
-        "stride", "tag", "unfold",
+        "callee", "data", "gets", "hooks", "kind", "location", "numel", "offset", "opcodes", "place", "requires_grad",
+        "shape", "stride", "tag", "unfold",
     )  # fmt: skip
 
     def __init__(
         self,
         unfold: Unfold,
         data: bytes,
+        callee: Value,
         gets: tuple[bytes, ...],
         fetched: tuple[Value, Value, Value, Value],
         location: str | None,
@@ -286,6 +287,7 @@ class Form:
     ) -> None:
         self.unfold = unfold
         self.data = data
+        self.callee = callee
         self.gets = gets
         self.tag, self.kind, self.place, self.hooks = fetched
         self.location = location
@@ -308,18 +310,17 @@ class FoldedTensor:
     elsewhere.
     """
 
-    __slots__ = ("_inner", "at", "callee", "end", "first", "form", "held", "key", "last")
+    __slots__ = ("_inner", "at", "end", "first", "form", "held", "key", "last")
+    _inner: dict[int, Value]
 
-    def __init__(self, form: Form, callee: Value, key: str, at: int, end: int, first: int, last: int) -> None:
+    def __init__(self, form: Form, key: str, at: int, end: int, first: int, last: int) -> None:
         self.form = form
-        self.callee = callee
         self.key = key
         self.at = at
         self.end = end
         self.first = first
         self.last = last
         self.held: list[Value] | None = None
-        self._inner: dict[int, Value] | None = None
 
     def open(self) -> list[Value]:
         """Return the callee and arguments as nodes: the same ones each time."""
@@ -330,7 +331,6 @@ class FoldedTensor:
     def node(self, index: int) -> Value:
         """Return the inner node that the stream stores in its memo under ``index``."""
         self.open()
-        assert self._inner is not None
         return self._inner[index]
 
 
@@ -364,7 +364,7 @@ def values_inside_folded(node: PickleNode) -> list[Value]:
     folded = folded_in(node)
     if folded is None:
         return values_inside(node)
-    found = [folded.callee, *folded.form.fetched]
+    found = [folded.form.callee, *folded.form.fetched]
     for step in node.steps or ():
         if not step.late:
             found += step.payload
@@ -379,7 +379,7 @@ def folded_in(node: Made) -> FoldedTensor | None:
     form = folded.form
     if form.place is not None and type(form.place) is not String:
         return None
-    usual = type(folded.callee) is type(form.kind) is type(form.hooks) is Global and type(form.tag) is String
+    usual = type(form.callee) is type(form.kind) is type(form.hooks) is Global and type(form.tag) is String
     return folded if usual else None
 
 
@@ -406,7 +406,7 @@ def storage_references(root: Value) -> Iterator[PersistentId]:
 def folded_references(root: Value) -> Iterator[Union[PersistentId, FoldedTensor]]:
     """Yield the same, where a folded tensor stands for the reference in it and stays folded."""
     seen: set[int] = set()
-    met: set[tuple[Form, int]] = set()  # forms with the ids of callees, both of which many tensors share
+    met: set[Form] = set()  # what many tensors share
     stack: list[Iterator[Value]] = [iter((root,))]
     while stack:
         for node in stack[-1]:
@@ -424,10 +424,9 @@ def folded_references(root: Value) -> Iterator[Union[PersistentId, FoldedTensor]
                 folded = folded_in(node)
                 if folded is not None:
                     yield folded
-                    shared = folded.form, id(folded.callee)
-                    if shared in met and not node.steps:
+                    if folded.form in met and not node.steps:
                         continue
-                    met.add(shared)
+                    met.add(folded.form)
             stack.append(iter(values_inside_folded(node)))
             break
         else:

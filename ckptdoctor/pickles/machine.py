@@ -57,7 +57,7 @@ class Machine:
     which place of the stack (open MARKs, depth) an object is that was fetched from the memo rather than made there.
     ``protocol`` is -1 until the stream shows it. ``discarded`` says that some value does not reach the result;
     ``calls`` counts the calls, so that it can be told in the end whether one of them is missing from it. ``forms`` are
-    those of tensors by the bytes that say them, as long as no memo entry is given another value.
+    those of tensors by the bytes that say them and by what is called, as long as no memo entry is given another value.
     """
 
     __slots__ = (
@@ -103,9 +103,9 @@ class Machine:
         self.metastack: list[list[Value]] = []
         self.memo: list[Value | FoldedTensor] = []
         self.sparse: dict[int, Value] = {}
-        self.forms: dict[tuple[bytes, ...], Form] = {}
+        self.forms: dict[tuple[tuple[bytes, ...], int], Form] = {}
         self.entries: Entries | None = None
-        self.patterns: dict[Pattern, tuple[Form, Value]] = {}
+        self.patterns: dict[Pattern, Form] = {}
         self.memoize = False
         self.borrowed: dict[tuple[int, int], Made] = {}
         self.duplicated: list[Value] = []

@@ -41,20 +41,18 @@ def take_tensor(m: Machine, at: int) -> int:
     count = puts_in_sequence(puts, len(m.memo))
     if not count or key_size[0] != len(key) or (place and place_size[0] != len(place)):
         return 0
-    form = form_of(m, (numel, offset, size, stride, grad, where, place, tag, kind, hooks))
+    form = form_of(m, m.stack[-1], (numel, offset, size, stride, grad, where, place, tag, kind, hooks))
     if form is None:
         return 0
-    m.stack[-1] = put_tensor(m.memo, form, m.stack[-1], key, at, match.end(), count)
+    m.stack[-1] = put_tensor(m.memo, form, key, at, match.end(), count)
     count_tensors(m, form, count, 1)
     return match.end()
 
 
-def put_tensor(
-    memo: list[Value | FoldedTensor], form: Form, callee: Value, key: bytes, at: int, end: int, count: int
-) -> Made:
+def put_tensor(memo: list[Value | FoldedTensor], form: Form, key: bytes, at: int, end: int, count: int) -> Made:
     """Return the call in these bytes, once it has its ``count`` memo entries."""
     index, inner = len(memo), count - 1
-    folded = FoldedTensor(form, callee, str(key, "ascii"), at, end, index, index + inner - 1)
+    folded = FoldedTensor(form, str(key, "ascii"), at, end, index, index + inner - 1)
     tensor = folded_call(op.REDUCE, folded, index + inner)
     memo += [folded] * inner
     memo.append(tensor)
@@ -68,21 +66,22 @@ def count_tensors(m: Machine, form: Form, count: int, tensors: int) -> None:
     m.extra_opcodes += (_OPCODES + count + form.opcodes) * tensors
 
 
-def form_of(m: Machine, said: tuple[bytes, ...]) -> Form | None:
-    """Return the form of a tensor that has these bytes in the stream, the same one for all that are alike.
+def form_of(m: Machine, callee: Value, said: tuple[bytes, ...]) -> Form | None:
+    """Return the form of a tensor of such a call that has these bytes in the stream, the same for all that are alike.
 
     They are its integers, size, stride and flag, and where its device tag and the rest are fetched from. None where a
     pickler would not write it so.
     """
-    form = m.forms.get(said)
+    known = said, id(callee)  # which the form keeps alive
+    form = m.forms.get(known)
     if form is None:
-        form = _form(m, said)
+        form = _form(m, callee, said)
         if form is not None:
-            m.forms[said] = form
+            m.forms[known] = form
     return form
 
 
-def _form(m: Machine, said: tuple[bytes, ...]) -> Form | None:
+def _form(m: Machine, callee: Value, said: tuple[bytes, ...]) -> Form | None:
     numel, offset, size, stride, grad, where, place, tag, kind, hooks = said
     memo = m.memo
     sizes, strides, count, start = _shape(size), _shape(stride), _number(numel), _number(offset)
@@ -98,7 +97,7 @@ def _form(m: Machine, said: tuple[bytes, ...]) -> Form | None:
     fetched = _entry(memo, get_index(tag)), _entry(memo, get_index(kind)), device, _entry(memo, get_index(hooks))
     location = _place(place) if not where else _device(device)
     numbers = count, start, sizes[3], strides[3], grad == b"\x88"
-    return Form(unfolded, m.data, (tag, kind, where, hooks), fetched, location, numbers, sizes[2] + strides[2])
+    return Form(unfolded, m.data, callee, (tag, kind, where, hooks), fetched, location, numbers, sizes[2] + strides[2])
 
 
 def _device(node: Value) -> str | None:
@@ -154,7 +153,7 @@ def unfolded(folded: FoldedTensor) -> tuple[list[Value], dict[int, Value]]:
     values: list[Value] = [storage, form.offset, size_node, stride_node, grad == b"\x88", hooks_node]
     arguments = Tuple(op.TUPLE, values)
     kept(arguments)
-    return [folded.callee, arguments], inner
+    return [form.callee, arguments], inner
 
 
 def fits(form: Form, protocol: int) -> bool:

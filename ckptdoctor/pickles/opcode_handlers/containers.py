@@ -40,38 +40,36 @@ def _take_entries(m: Machine, at: int) -> int:
         if found is None:
             break
         pattern, name, key, end = found
-        known = patterns.get(pattern) or _usual(m, pattern)
-        if known is None or not name.isascii() or name == b"storage":
+        form = patterns.get(pattern) or _usual(m, pattern)
+        if form is None or not name.isascii() or name == b"storage":
             break
-        form, function = known
         text = String(op.BINUNICODE, str(name, "ascii"), len(memo))
         memo.append(text)
         stack.append(text)
         called = at + len(name) + _BEFORE_FUNCTION + len(pattern.function)
-        stack.append(put_tensor(memo, form, function, key, called, end, pattern.count))
+        stack.append(put_tensor(memo, form, key, called, end, pattern.count))
         met.append(pattern)
         at = end
     m.entries.runs[begin] = Run(first, at, met)
     for pattern, tensors in Counter(met).items():
-        count_tensors(m, patterns[pattern][0], pattern.count, tensors)
+        count_tensors(m, patterns[pattern], pattern.count, tensors)
         m.nodes += tensors
         m.extra_opcodes += _ENTRY_OPCODES * tensors
     return at
 
 
-def _usual(m: Machine, pattern: Pattern) -> tuple[Form, Value] | None:
-    """Return the form of tensors of this pattern, and what is called.
-
-    It is None where something else is fetched for it.
-    """
+def _usual(m: Machine, pattern: Pattern) -> Form | None:
+    """Return the form of tensors of this pattern; None where something else is fetched for it."""
     callee = get_index(pattern.function)
     function = m.memo[callee] if callee < len(m.memo) else None
     said = (pattern.numel, pattern.offset, pattern.size, pattern.stride, pattern.grad)
-    form = form_of(m, (*said, pattern.where, pattern.place, pattern.tag, pattern.kind, pattern.hooks))
-    if form is None or type(function) is not Global:
+    if type(function) is not Global:
         return None
-    m.patterns[pattern] = form, function
-    return form, function
+    form = form_of(m, function, (*said, pattern.where, pattern.place, pattern.tag, pattern.kind, pattern.hooks))
+    if form is None:
+        return None
+    m.patterns[pattern] = form
+    return form
 
 
 def _tuple(m: Machine, at: int) -> int:

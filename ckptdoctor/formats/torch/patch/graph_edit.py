@@ -360,9 +360,6 @@ def scan(root: Value, folded: bool) -> Scan:
     return found
 
 
-_NO_FUNCTION = object()
-
-
 class _Held:
     """What is met on the way and leads no deeper: it is counted at the end, all at once."""
 
@@ -370,15 +367,14 @@ class _Held:
         self._leaves: list[PickleNode] = []
         self._tensors: list[Made] = []
         self._forms: list[Form] = []  # of the tensors
-        # the function of the tensors of a form that share nothing but nodes which hold no others
-        self._functions: dict[Form, object] = {}
+        self._plain: dict[Form, bool] = {}  # whether tensors of a form share nothing but nodes which hold no others
 
     def rest(self, values: list[Value], folded: bool) -> list[PickleNode]:
         """Return the nodes among values that hold others.
 
         Unless it is so asked, tensors do, too, that are ``folded``.
         """
-        leaves, tensors, forms, functions = self._leaves, self._tensors, self._forms, self._functions
+        leaves, tensors, forms, plain = self._leaves, self._tensors, self._forms, self._plain
         deeper: list[PickleNode] = []
         for value in values:
             kind = type(value)
@@ -387,9 +383,9 @@ class _Held:
                 continue
             if folded and kind is Made and (tensor := value.folded) is not None and not value.steps:  # type: ignore[union-attr]  # kind says what it is
                 form = tensor.form
-                if form not in functions:
-                    functions[form] = tensor.callee if _shares_leaves(value) else _NO_FUNCTION  # type: ignore[arg-type]  # kind says what it is
-                if tensor.callee is functions[form] and tensor.held is None:
+                if form not in plain:
+                    plain[form] = _shares_leaves(value)  # type: ignore[arg-type]  # kind says what it is
+                if plain[form] and tensor.held is None:
                     tensors.append(value)  # type: ignore[arg-type]  # kind says what it is
                     forms.append(form)
                     continue
@@ -406,7 +402,7 @@ class _Held:
         if len(set(tensors)) < len(tensors) or not counts.keys().isdisjoint(tensors):
             forms = list({key: form for key, form in zip(tensors, forms, strict=True) if key not in counts}.values())
         for form, many in Counter(forms).items():
-            for each in (self._functions[form], *form.fetched):
+            for each in (form.callee, *form.fetched):
                 if isinstance(each, PickleNode):
                     found[id(each)] = found.get(id(each), 0) + many
         for key in counts.keys() & found.keys():
@@ -419,7 +415,7 @@ def _shares_leaves(node: Made) -> bool:
     folded = folded_in(node)
     if folded is None:
         return False
-    names = [each for each in (folded.callee, *folded.form.fetched) if isinstance(each, Global)]
+    names = [each for each in (folded.form.callee, *folded.form.fetched) if isinstance(each, Global)]
     return all(each.parts is None for each in names)
 
 

@@ -39,8 +39,8 @@ class TensorReader:
         self._registry = registry
         self._member = member
         self._kinds: dict[int, str | None] = {}  # id of a Global node → name of the rebuilding function
-        # of tensors of a form: function, claim of the storage and its bytes, dtype, bits, shape, stride and offset
-        self._plain: dict[Form, tuple[Value, Claim, int, DType, int, tuple[int, ...], tuple[int, ...], int]] = {}
+        # of tensors of a form: claim of the storage and its bytes, dtype, bits, shape, stride and offset
+        self._plain: dict[Form, tuple[Claim, int, DType, int, tuple[int, ...], tuple[int, ...], int]] = {}
         self._reaches: dict[Form, int] = {}  # elements that a storage needs for tensors of a form; -1: look closer
         self._inner_left = inner_budget
         self._arrays: dict[tuple[int, str], memoryview | None] = {}  # by id of the node, and dtype
@@ -61,9 +61,9 @@ class TensorReader:
             value = values[index]
             folded = value.folded if type(value) is Made and value.steps is None else None
             known = None if folded is None else plain.get(folded.form)
-            if folded is None or known is None or known[0] is not folded.callee:
+            if folded is None or known is None:
                 break
-            _, like, nbytes, element, enough, shape, stride, offset = known
+            like, nbytes, element, enough, shape, stride, offset = known
             storage = claimed(folded.key, like, nbytes)
             if storage is None or enough > storage.nbytes * 8:
                 break
@@ -74,7 +74,7 @@ class TensorReader:
     def read(self, node: Made, path: KeyPath, depth: int = 0) -> Tensor | None:
         """Return the tensor that this object is, or None when it is none, or cannot be one (a note then says why)."""
         folded = node.folded
-        callee = node.items[0] if folded is None else folded.callee
+        callee = node.items[0] if folded is None else folded.form.callee
         kind = self._kinds.get(id(callee), "") if type(callee) is Global else self._kind(callee)
         if kind == "":
             kind = self._kinds[id(callee)] = self._kind(callee)
@@ -196,7 +196,7 @@ class TensorReader:
             grad_of(True, element)
         elif kind == _V2:
             seen = element, reach * element.bits, form.shape, form.stride, form.offset
-            self._plain[form] = folded.callee, like, like.nbytes, *seen
+            self._plain[form] = like, like.nbytes, *seen
         return Tensor(path, element, form.shape, form.stride, storage, form.offset, storage.device, grad, rebuild=kind)
 
     def _storage(self, reference: Value, own_dtype: DType | None) -> tuple[Known, DType]:

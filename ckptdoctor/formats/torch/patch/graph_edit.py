@@ -72,10 +72,10 @@ class GraphEdit:
 
     def references(self, node: PickleNode) -> int:
         """Count the places from which the graph leads to a node; those inside the node itself do not count."""
-        return self._scanned().counts.get(id(node), 1)
+        return self._scanned().counts.get(node, 1)
 
-    def all_references(self) -> Mapping[int, int]:
-        """Return the same of many nodes, by their ids: for who asks of each."""
+    def all_references(self) -> Mapping[PickleNode, int]:
+        """Return the same of many nodes: for who asks of each."""
         return self._scanned().counts
 
     def nodes(self) -> list[PickleNode]:
@@ -112,13 +112,8 @@ class GraphEdit:
 
     def recount(self, node: PickleNode, change: int) -> None:
         """Count so many more places (fewer, where negative) that lead to a node that holds no others."""
-        scanned = self._scanned()
-        scanned.counts[id(node)] = scanned.counts.get(id(node), 0) + change
-        scanned.kept.append(node)
-
-    def gone(self, nodes: list[PickleNode]) -> None:
-        """Forget these nodes, which hold no others and are no longer anywhere."""
-        self._scanned().kept.extend(nodes)
+        counts = self._scanned().counts
+        counts[node] = counts.get(node, 0) + change
 
     @property
     def as_built(self) -> bool:
@@ -168,7 +163,7 @@ class GraphEdit:
         if isinstance(node, Popped) or not isinstance(node, (Made, Tuple)) or self.references(node) < 2:
             return False
         scanned = self._scanned(folded=False)
-        if id(node) in scanned.looping:
+        if node in scanned.looping:
             raise RefusedError(
                 "An object that contains itself is in two places, and cannot be changed in only one of them."
             )
@@ -177,12 +172,12 @@ class GraphEdit:
         self._before = self._before or list(scanned.nodes)
         self._copies.append((node, copy))
         counts = scanned.counts
-        counts[id(node)] -= 1
-        counts[id(copy)] = 1
+        counts[node] -= 1
+        counts[copy] = 1
         scanned.nodes.append(copy)
         for inside in values_inside(copy):
             if isinstance(inside, PickleNode):
-                counts[id(inside)] = counts.get(id(inside), 1) + 1
+                counts[inside] = counts.get(inside, 1) + 1
             if isinstance(inside, (Made, Tuple)) and inside.memo == NO_MEMO and inside.op != op.EMPTY_TUPLE:
                 inside.memo = self.new_memo()  # two places share it from now on
         return True
@@ -315,17 +310,16 @@ _LEAVES = frozenset({String, Verbatim, Constant, Extension})
 class Scan:
     """``nodes`` are all nodes that hold others, parents before children, in stream order; without folded tensors.
 
-    ``counts`` says by id from how many places the graph leads to a node, not counting places inside the node itself;
-    ``looping`` has the ids of those that such places lead back to; ``kept`` keeps nodes alive that were counted and may
-    have gone since, so that no other gets their id; ``folded`` says that tensors were not opened for it.
+    ``counts`` says from how many places the graph leads to a node, not counting places inside the node itself;
+    ``looping`` has those that such places lead back to; ``folded`` says that tensors were not opened for it. Nodes are
+    compared by identity.
     """
 
     folded: bool
 
     nodes: list[PickleNode] = field(default_factory=list)
-    counts: dict[int, int] = field(default_factory=dict)
-    looping: set[int] = field(default_factory=set)
-    kept: list[PickleNode] = field(default_factory=list)
+    counts: dict[PickleNode, int] = field(default_factory=dict)
+    looping: set[PickleNode] = field(default_factory=set)
 
 
 def scan(root: Value, folded: bool) -> Scan:
@@ -342,18 +336,17 @@ def scan(root: Value, folded: bool) -> Scan:
         if isinstance(node, int):
             inside.discard(node)
             continue
-        key = id(node)
-        if key in inside:
-            found.looping.add(key)
-        elif key in counts:
-            counts[key] += 1
+        if id(node) in inside:
+            found.looping.add(node)
+        elif node in counts:
+            counts[node] += 1
         else:
-            counts[key] = 1
+            counts[node] = 1
             nodes.append(node)
             deeper = held.rest(within(node), folded)
             if deeper:
-                inside.add(key)
-                stack.append(key)
+                inside.add(id(node))
+                stack.append(id(node))
                 deeper.reverse()
                 stack += deeper
     held.count(counts)
@@ -393,20 +386,20 @@ class _Held:
                 deeper.append(value)
         return deeper
 
-    def count(self, counts: dict[int, int]) -> None:
+    def count(self, counts: dict[PickleNode, int]) -> None:
         """Add the places that lead to each, and from each tensor once to what it shares with others."""
-        leaves, tensors, forms = list(map(id, self._leaves)), list(map(id, self._tensors)), self._forms
-        found = dict.fromkeys([*leaves, *tensors], 1)
+        leaves, tensors, forms = self._leaves, self._tensors, self._forms
+        found: dict[PickleNode, int] = dict.fromkeys([*leaves, *tensors], 1)
         if len(found) < len(leaves) + len(tensors):  # else no place leads to what another one does
             found = Counter([*leaves, *tensors])
         if len(set(tensors)) < len(tensors) or not counts.keys().isdisjoint(tensors):
-            forms = list({key: form for key, form in zip(tensors, forms, strict=True) if key not in counts}.values())
+            forms = list({each: form for each, form in zip(tensors, forms, strict=True) if each not in counts}.values())
         for form, many in Counter(forms).items():
             for each in (form.callee, *form.fetched):
                 if isinstance(each, PickleNode):
-                    found[id(each)] = found.get(id(each), 0) + many
-        for key in counts.keys() & found.keys():
-            found[key] += counts[key]
+                    found[each] = found.get(each, 0) + many
+        for node in counts.keys() & found.keys():
+            found[node] += counts[node]
         counts.update(found)
 
 

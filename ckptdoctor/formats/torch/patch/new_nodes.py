@@ -22,7 +22,6 @@ from ckptdoctor.pickles.graph import (
     Mutation,
     PersistentId,
     Pickle,
-    PickleNode,
     String,
     Tuple,
     Value,
@@ -133,14 +132,12 @@ def replace_texts(graph: GraphEdit, changes: Sequence[NewText]) -> None:
 def _replace_lone(graph: GraphEdit, changes: Sequence[NewText]) -> list[NewText]:
     """Replace the texts that are in one place only, as nearly all are; return the changes of the others."""
     olds = [holder[at] for holder, at, _ in changes]
-    ids = list(map(id, olds))
-    met: Mapping[int, int] = Counter(ids) if len(set(ids)) < len(ids) else {}
+    met: Mapping[Value, int] = Counter(olds) if len(set(olds)) < len(olds) else {}
     counts, pickle = graph.all_references(), graph.pickle
     usual = 0 < pickle.protocol < 4
-    gone: list[PickleNode] = []
     left: list[NewText] = []
-    for key, old, change in zip(ids, olds, changes, strict=True):
-        if type(old) is not String or met.get(key, 1) > 1 or counts.get(key, 1) != 1:
+    for old, change in zip(olds, changes, strict=True):
+        if type(old) is not String or met.get(old, 1) > 1 or counts.get(old, 1) != 1:
             left.append(change)
             continue
         holder, at, value = change
@@ -150,8 +147,6 @@ def _replace_lone(graph: GraphEdit, changes: Sequence[NewText]) -> list[NewText]
             made = new_text(pickle, value, old)
             made.memo = old.memo
             holder[at] = made
-        gone.append(old)
-    graph.gone(gone)
     return left
 
 

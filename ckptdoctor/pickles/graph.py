@@ -143,16 +143,6 @@ class Made(PickleNode):
         return self.items
 
 
-def folded_call(op: int, folded: FoldedTensor, memo: int) -> Made:
-    """Return a call whose items stay folded until they are asked for."""
-    made: Made = Made.__new__(Made)
-    made.op = op
-    made.steps = None
-    made.folded = folded
-    made.memo = memo
-    return made
-
-
 class PersistentId(PickleNode):
     """A reference to something outside the pickle: ``id`` is the value (BINPERSID) or its text (PERSID).
 
@@ -311,16 +301,14 @@ class FoldedTensor:
     """
 
     __slots__ = ("_inner", "at", "end", "first", "form", "held", "key", "last")
+    form: Form
+    key: str
+    at: int
+    end: int
+    first: int
+    last: int
+    held: list[Value] | None
     _inner: dict[int, Value]
-
-    def __init__(self, form: Form, key: str, at: int, end: int, first: int, last: int) -> None:
-        self.form = form
-        self.key = key
-        self.at = at
-        self.end = end
-        self.first = first
-        self.last = last
-        self.held: list[Value] | None = None
 
     def open(self) -> list[Value]:
         """Return the callee and arguments as nodes: the same ones each time."""
@@ -332,6 +320,27 @@ class FoldedTensor:
         """Return the inner node that the stream stores in its memo under ``index``."""
         self.open()
         return self._inner[index]
+
+
+def folded_call(op: int, form: Form, key: str, at: int, end: int, first: int, memo: int) -> Made:
+    """Return the call of a tensor whose items stay folded until they are asked for; ``memo`` is its own index.
+
+    Both are filled here, one by one: there are as many as tensors, and calling what fills them takes longer than that.
+    """
+    folded = FoldedTensor()
+    folded.form = form
+    folded.key = key
+    folded.at = at
+    folded.end = end
+    folded.first = first
+    folded.last = memo - 1
+    folded.held = None
+    made: Made = Made.__new__(Made)
+    made.op = op
+    made.steps = None
+    made.folded = folded
+    made.memo = memo
+    return made
 
 
 # ---- every node once, in the order in which the stream makes them

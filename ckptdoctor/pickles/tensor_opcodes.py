@@ -52,9 +52,8 @@ def take_tensor(m: Machine, at: int) -> int:
 def put_tensor(memo: list[Value | FoldedTensor], form: Form, key: bytes, at: int, end: int, count: int) -> Made:
     """Return the call in these bytes, once it has its ``count`` memo entries."""
     index, inner = len(memo), count - 1
-    folded = FoldedTensor(form, str(key, "ascii"), at, end, index, index + inner - 1)
-    tensor = folded_call(op.REDUCE, folded, index + inner)
-    memo += [folded] * inner
+    tensor = folded_call(op.REDUCE, form, str(key, "ascii"), at, end, index, index + inner)
+    memo += [tensor.folded] * inner
     memo.append(tensor)
     return tensor
 

@@ -79,7 +79,7 @@ def _state_dict(path: KeyPath, node: Mapping) -> StateDict | None:
         return _made(path, Role.SCHEDULER, node, tensors)
     if not tensors:
         return None
-    return _made(path, _role(path, tensors), node, tensors)
+    return _made(path, _role(path, tensors, _COUNTER in keys), node, tensors)
 
 
 def _own(tensors: list[Tensor]) -> tuple[Tensor, ...]:
@@ -96,14 +96,14 @@ def _made(path: KeyPath, role: Role, node: Mapping, tensors: tuple[Tensor, ...])
     return StateDict(path, role, tensors, others, metadata if isinstance(metadata, Mapping) else None)
 
 
-def _role(path: KeyPath, tensors: tuple[Tensor, ...]) -> Role:
+def _role(path: KeyPath, tensors: tuple[Tensor, ...], counted: bool) -> Role:
     if all(map(_is_rng, tensors)):
         return Role.RNG
     if any(word in _AVERAGED for part in path for word in _words(show_part(part))):
         return Role.EMA
     if all(not _AVERAGED.isdisjoint(_words(tensor.key.split(".", 1)[0])) for tensor in tensors):
         return Role.EMA
-    if _COUNTER in [tensor.path[-1] for tensor in tensors]:
+    if counted and _COUNTER in [tensor.path[-1] for tensor in tensors]:
         return Role.EMA
     return Role.MODEL
 

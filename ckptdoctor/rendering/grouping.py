@@ -118,9 +118,15 @@ def _going_on(keys: Sequence[str], shared: list[str]) -> str:
     if len(keys) == 1:
         return keys[0]
     lead = "".join([f"{token}." for token in shared])
-    nexts = list(dict.fromkeys([key[len(lead) :].partition(".")[0] for key in keys]))
+    nexts: dict[str, None] = {}
+    last = lead  # how a key begins that goes on as the one before: those of a layer are neighbours
+    for key in keys:
+        if last == lead or not key.startswith(last):
+            token, dot, _ = key[len(lead) :].partition(".")
+            nexts[token] = None
+            last = f"{lead}{token}." if dot else lead
     longer = any(key.find(".", len(lead)) >= 0 for key in keys)
-    return f"{lead}{braced(nexts)}{'.*' if longer else ''}"
+    return f"{lead}{braced(list(nexts))}{'.*' if longer else ''}"
 
 
 def shortened(pattern: str, limit: int) -> str:

@@ -73,6 +73,9 @@ class CopiedRanges:
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
         self._starts = [0, *accumulate(segment.length for segment in recipe.segments)]
+        # of the source's range that was found last, in which what is asked next is as a rule: where it begins and ends
+        # in the output, and how far it has moved
+        self._last = 0, 0, 0
 
     def source(self, at: int) -> int | None:
         """Return the byte of a source that the output's byte ``at`` is a copy of, or None where it is new."""
@@ -82,12 +85,16 @@ class CopiedRanges:
 
     def holds(self, at: int, origin: int, length: int) -> bool:
         """Return whether ``length`` bytes from ``at`` on are one range of the recipe's source, from ``origin`` on."""
-        index = bisect_right(self._starts, at) - 1
-        segment = self._recipe.segments[index] if index < len(self._recipe.segments) else None
-        if not isinstance(segment, Copy) or segment.file not in (None, self._recipe.source):
-            return False
-        inside = at - self._starts[index]
-        return segment.offset + inside == origin and inside + length <= segment.length
+        begin, end, moved = self._last
+        if not begin <= at < end:
+            index = bisect_right(self._starts, at) - 1
+            segment = self._recipe.segments[index] if index < len(self._recipe.segments) else None
+            if not isinstance(segment, Copy) or segment.file not in (None, self._recipe.source):
+                return False
+            begin = self._starts[index]
+            end, moved = begin + segment.length, segment.offset - begin
+            self._last = begin, end, moved
+        return at + moved == origin and at + length <= end
 
     def copied_from(self, at: int, wanted: Copy) -> bool:
         """Return whether the bytes from ``at`` on are the range ``wanted``."""

@@ -376,9 +376,10 @@ class _Held:
                 continue
             if folded and kind is Made and (tensor := value.folded) is not None and not value.steps:  # type: ignore[union-attr]  # kind says what it is
                 form = tensor.form
-                if form not in plain:
-                    plain[form] = _shares_leaves(value)  # type: ignore[arg-type]  # kind says what it is
-                if plain[form] and tensor.held is None:
+                alike = plain.get(form)
+                if alike is None:
+                    alike = plain[form] = _shares_leaves(value)  # type: ignore[arg-type]  # kind says what it is
+                if alike and tensor.held is None:
                     tensors.append(value)  # type: ignore[arg-type]  # kind says what it is
                     forms.append(form)
                     continue

@@ -154,3 +154,34 @@ def test_a_tensor_is_judged_in_one_step_as_by_its_single_operations(tmp_path: Pa
     monkeypatch.setattr(weights_only._Machine, "_tensor", lambda machine: False)
     assert told == judged(bytes(data), 0, lambda module, name: f"{module}.{name}")
     assert flips or not told.refusal
+
+
+@pytest.mark.parametrize("flips", range(30))
+def test_entries_that_were_read_are_judged_as_if_they_were_read_again(flips: int) -> None:
+    """What decoding found of a long pickle spares judging it the same work, and changes nothing that it tells."""
+    tensors = {f"layers.{index}.weight": torch.zeros(index % 3 + 1, 2) for index in range(700)}
+    tensors |= {
+        str(b"storage", "ascii"): torch.ones(1),  # not the text that torch itself has in every tensor
+        "gewöhnlich": torch.ones(2),
+        **{f"z{index}": torch.ones(3) for index in range(9)},
+    }
+    again = dict(reversed(tensors.items()))  # the same keys and tensors, all fetched from the memo
+    data = bytearray(saved({"model": tensors, "ema": again, "tied": [*tensors.values()]}))
+    chance = random.Random(flips)
+    for _ in range(min(flips, 2)):
+        data[chance.randrange(len(data))] = chance.randrange(256)
+    try:
+        pickle = decode(bytes(data))
+    except CkptDoctorError:
+        return
+
+    def allowed(module: str, name: str) -> str:
+        return f"{module}.{name}"
+
+    memos = []
+    run = weights_only._Machine.run
+    with mock.patch.object(weights_only._Machine, "run", lambda machine: memos.append(machine._memo) or run(machine)):
+        told = judged(bytes(data), 0, allowed, entries=pickle.entries)
+        assert told == judged(bytes(data), 0, allowed)
+    assert memos[0] == memos[1]
+    assert flips or (not told.refusal and pickle.entries is not None and len(pickle.entries.runs) > 2)

@@ -11,6 +11,7 @@ import torch
 from ckptdoctor.errors import UnprovenError
 from ckptdoctor.pickles import Made, String, decode
 from ckptdoctor.pickles.encode import encode, prove
+from ckptdoctor.pickles.graph import NO_MEMO
 
 
 def pickle_of(contents):
@@ -102,3 +103,56 @@ def test_values_that_got_other_memo_entries_are_fetched_from_there():
     location.memo = pickle.next_memo
     again = decode(encode(pickle))
     assert {node.items[1].items[0].id.items[3].value for node in tensors_of(again)} == {"cpu"}
+
+
+def shared(count=100):
+    """A pickle of dicts of tensors: the third has what the first has, and a list what the second has, all fetched."""
+    tensors = {f"layers.{index}.weight": torch.zeros(2, 3) for index in range(count)}
+    others = {f"more.{index}.weight": torch.zeros(4) for index in range(count)}
+    again = dict(reversed(tensors.items()))
+    return pickle_of({"a": tensors, "b": others, "c": again, "d": [*others.values(), *others]})
+
+
+def inside(pickle):
+    """What is in each dict or list of a dict of them: the keys and values, or the items."""
+    (outer,) = [step.payload for step in pickle.root.steps]
+    return [[value for step in each.steps for value in step.payload] for each in outer[1::2]]
+
+
+def test_what_another_dict_has_is_fetched_from_among_its_folded_tensors():
+    """Keys and tensors that several places share are written once, and are one object when they are read again."""
+    data = shared()
+    prove(data, decode(data))
+    pickle = decode(data)
+    first, second, _, _ = inside(pickle)
+    for key in (*first[::20], *second[::20]):
+        key.value = f"new.{key.value}"
+    first, second, third, listed = inside(decode(encode(pickle)))
+    assert sorted(map(id, third)) == sorted(map(id, first))
+    assert list(map(id, listed)) == list(map(id, [*second[1::2], *second[::2]]))
+
+
+@pytest.mark.parametrize("place", [120, 121, 180, 181])
+@pytest.mark.parametrize("taker", [0, 2, 3, 100])
+def test_a_memo_entry_that_was_given_away_is_never_fetched(place, taker):
+    """Where another dict takes the entry of a key or a tensor among folded ones, what needs it is refused."""
+    pickle = decode(shared())
+    first, second, _, _ = inside(pickle)
+    second[taker].memo = first[place].memo
+    with pytest.raises(UnprovenError, match="two values"):
+        encode(pickle)
+
+
+@pytest.mark.parametrize("taker", [0, 2, 3, 100])
+@pytest.mark.parametrize("which", ["inside a tensor", "of nothing"])
+def test_a_memo_entry_that_nothing_needs_may_be_taken(taker, which):
+    """It is one inside a folded tensor, or one between two dicts whose value is no longer stored."""
+    pickle = decode(shared())
+    first, second, _, _ = inside(pickle)
+    text = pickle.root.steps[0].payload[2]
+    second[taker].memo = first[121].memo - 1 if which == "inside a tensor" else text.memo
+    if which == "of nothing":
+        text.memo = NO_MEMO
+    first, second, third, listed = inside(decode(encode(pickle)))
+    assert sorted(map(id, third)) == sorted(map(id, first))
+    assert list(map(id, listed)) == list(map(id, [*second[1::2], *second[::2]]))

@@ -336,9 +336,8 @@ def _compiled(cls: type, known: dict[str, _Field], twin: bool, frozen: bool, alo
     if twin:
         # a subclass without slots of its own, of which Python sees at a glance that an object of one can become one of
         # the other: it would compare the slots of two strangers name by name
-        free = {"__slots__": (), "__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
-        free["__init__"] = object.__init__
-        around["_twin"] = type(cls)(cls.__name__, (cls,), free)
+        free = {name: getattr(object, name) for name in ("__init__", "__setattr__", "__delattr__")}
+        around["_twin"] = type(cls)(cls.__name__, (cls,), {"__slots__": (), **free})
         around["_become"] = vars(object)["__class__"].__set__
         if alone:
             lines += [" self = _twin()", *[line[1:] for line in sets], " _become(self, _cls)"]

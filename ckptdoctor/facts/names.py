@@ -180,7 +180,8 @@ def without_tokens(key: str, tokens: frozenset[str]) -> str:
 def bare(key: str) -> str:
     """Return the key as the model inside all wrappers of torch calls it."""
     inner = without_module(key)
-    return without_tokens(inner, WRAPPERS) if "._" in inner or inner.startswith("_") else inner  # as they all begin
+    underscored = "._" in inner or inner.startswith("_")  # as every token of a wrapper is
+    return without_tokens(inner, WRAPPERS) if underscored else inner
 
 
 def module_led(keys: Iterable[str]) -> list[str]:

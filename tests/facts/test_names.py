@@ -12,7 +12,7 @@ from ckptdoctor.facts import names
 from ckptdoctor.rules.examples import T
 from tests.rules import nouns
 
-TOKENS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "conv", "0", "weight")
+TOKENS = ("module", *sorted(names.WRAPPERS), "conv", "0", "weight")
 
 
 def _state_dict(contents: dict[str, object]) -> object:
@@ -86,6 +86,7 @@ def test_two_keys_that_would_become_one_are_named() -> None:
     """A renaming that is not one-to-one says which two keys collide and under which name."""
     found = names.renaming(["module.a", "b", "a"], names.without_module)
     assert found.collision == ("module.a", "a", "a")
+    assert names.renaming(["module.a", "b"], names.without_module, ["a"]) == found
 
 
 def test_a_one_to_one_renaming_lists_what_changes() -> None:

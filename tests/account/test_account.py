@@ -56,8 +56,8 @@ SHARED = {
     "ckptdoctor.facts.reader_notes": {"metadata_notes"},
     "ckptdoctor.facts.devices": {"FROM_CPU", "MOVERS", "OF_ARRAYS", "OF_EMPTY_ARRAYS", "UTILS"},
 }
-# classes and words of data, which do nothing
-DATA = {"ckptdoctor.edits", "ckptdoctor.edits.elements", "ckptdoctor.edits.kinds"}
+# classes and words of data, which do nothing, and what such classes are made with
+DATA = {"ckptdoctor.edits", "ckptdoctor.edits.elements", "ckptdoctor.edits.kinds", "ckptdoctor.noun"}
 DATA |= {"ckptdoctor.edits.computing", "ckptdoctor.edits.quantization"}
 
 each_repair = pytest.mark.parametrize("name", [*CASES, *EXAMPLES])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from math import nan, sqrt
+from math import inf, isfinite, nan, sqrt
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Note, Role, Tensor
 from ckptdoctor.checkpoint.checkpoint import told_of, unread_files
@@ -70,14 +70,21 @@ class Numbers:
 
     @property
     def relative(self) -> float:
-        """The norm of the difference by that of A; NaN where A is all zeros."""
+        """The norm of the difference by that of A; NaN where A is all zeros, infinite where a difference is."""
+        if not isfinite(self.largest):
+            return inf
         if self.square_a == 0.0:
             return 0.0 if self.square == 0.0 else nan
         return sqrt(self.square / self.square_a)
 
     @property
     def cosine(self) -> float:
-        """The cosine of the angle between both; NaN where either is all zeros. Near 1 the difference tells it best."""
+        """The cosine of the angle between both; NaN where either is all zeros, or a difference infinite.
+
+        Near 1 the difference tells it best.
+        """
+        if not isfinite(self.largest):
+            return nan
         if self.square_a == 0.0 or self.square_b == 0.0:
             return nan
         inner = (self.square_a + self.square_b - self.square) / 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
+from math import isfinite
 
 from ckptdoctor.checkpoint import show_path
 from ckptdoctor.differences import Difference, Numbers, Pair, Single, Verdict
@@ -143,6 +144,8 @@ def _how_far(changed: Sequence[Pair]) -> str:
     numbers = sum(measured, Numbers())
     if numbers.odd:
         return f" ({plural(numbers.odd, 'value is', 'values are')} NaN on one side only)"
+    if not isfinite(numbers.largest):
+        return " (with infinity on one side only)"
     return f" (relative L2 {numbers.relative:.3g}, cosine {numbers.cosine:.6f})"
 
 

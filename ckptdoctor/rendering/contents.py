@@ -150,7 +150,7 @@ def value(node: Node) -> str:
 def _compound(node: Mapping | Sequence | Opaque | Named | Cycle | Elided) -> str:
     if isinstance(node, Sequence):
         if len(node.items) <= 4 and all(isinstance(item, int | float) for item in node.items):
-            return f"({', '.join(map(value, node.items))})"
+            return f"({', '.join(map(value, node.items))}{',' if len(node.items) == 1 and node.kind != 'list' else ''})"
         return f"{escape(node.kind)} of {count(len(node.items))}"
     if isinstance(node, Mapping):
         return f"{escape(node.kind)} of {count(len(node.entries))}"

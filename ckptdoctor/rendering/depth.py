@@ -40,7 +40,8 @@ class DepthMap:
             return ""
         if self.differing == self.layers:
             return f"all {len(self.layers)} layers differ"
-        return f"only layers {', '.join(_runs(self.differing, self.layers))} differ"
+        named = ", ".join(_runs(self.differing, self.layers))
+        return f"only layer {named} differs" if len(self.differing) == 1 else f"only layers {named} differ"
 
 
 def of_difference(found: Difference) -> DepthMap | None:
@@ -79,8 +80,8 @@ def depth_map(entries: Sequence[tuple[str, float, bool]], complete: bool) -> Dep
 def magnitude(pair: Pair) -> float:
     """Return the distance of both sides: the norm of the difference by that of A.
 
-    NaN where it is not known, infinite where one side alone has NaN, FROM_ZERO where A is all zeros, as biases are
-    before any training: nothing can be said of how large such a change is.
+    NaN where it is not known, infinite where one side alone has NaN or infinity, FROM_ZERO where A is all zeros, as
+    biases are before any training: nothing can be said of how large such a change is.
     """
     values = pair.values
     if values is None or values.verdict in (Verdict.NOT_COMPARED, Verdict.OTHER_BYTES):

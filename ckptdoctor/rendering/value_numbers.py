@@ -71,8 +71,13 @@ class Total:
         if not values.finite:
             return
         both, apart = self.finite + values.finite, values.mean - self.mean
-        self.spread += values.std * values.std * values.finite + apart * apart * self.finite * values.finite / both
-        self.mean += apart * values.finite / both
+        share = values.finite / both
+        self.spread += values.std * values.std * values.finite
+        if self.finite:  # else the square, which may be infinite, counts for nothing
+            self.spread += apart * apart * (self.finite * share)
+        self.mean = (
+            self.mean * (1 - share) + values.mean * share
+        )  # which are never too large, as their difference may be
         self.squares += values.norm * values.norm  # not **, which raises an error instead of being infinite
         self.finite = both
         self.min, self.max = min(self.min, values.min), max(self.max, values.max)

@@ -36,6 +36,7 @@ ORDERS: dict[str, Callable[[TensorValues], float]] = {
     "size": lambda values: values.count,
 }
 
+_OF_STORED = ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc")
 _COLUMNS = ("shape", "dtype", "NaN/inf", "zeros", "min", "max", "mean", "std", "norm", "values")
 _LEFT = ("key", "shape", "dtype", "values", "narrow")
 _NAMES = {"narrow": "values"}
@@ -209,6 +210,12 @@ def _sums(values: Values, width: int | None) -> Iterator[str]:
     left = len(values.checkpoint.tensors) - len(read) - len(values.skipped)
     said = [f"Read {size(values.read)}."]
     said += [f"The values of {plural(len(values.skipped), 'tensor')} were not read."] if values.skipped else []
+    sparse = sum([tensor.layout in _OF_STORED for tensor in values.checkpoint.tensors if values.of(tensor)])
+    if sparse:
+        whose = (
+            "1 sparse tensor are those of its" if sparse == 1 else f"{count(sparse)} sparse tensors are those of their"
+        )
+        said.append(f"The figures of {whose} stored values.")
     said += [f"Interrupted: {plural(left, 'tensor')} left."] if not values.complete else []
     yield from wrapped(" ".join(said), width, "")
 

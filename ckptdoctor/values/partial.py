@@ -30,6 +30,9 @@ class Partial:
 
     def add_moments(self, count: int, mean: float, spread: float, squares: float) -> None:
         """Count in ``count`` finite values with these moments (Chan, Golub and LeVeque, 1979)."""
+        if not self.finite:
+            self.finite, self.mean, self.spread, self.squares = count, mean, spread, squares
+            return
         both = self.finite + count
         apart = mean - self.mean
         if not isfinite(apart):  # between means beyond 1e307
@@ -54,5 +57,5 @@ class Partial:
 
     @property
     def std(self) -> float:
-        """The standard deviation of the finite values."""
-        return sqrt(max(0.0, self.spread) / self.finite) if self.finite else 0.0
+        """The standard deviation of the finite values; none where they are all the same, however sums are rounded."""
+        return sqrt(max(0.0, self.spread) / self.finite) if self.finite and self.min < self.max else 0.0

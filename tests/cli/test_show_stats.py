@@ -265,3 +265,15 @@ def test_standard_input(sick):
     """A file can come through a pipe."""
     result = run_here("show", "-", "--stats", cwd=sick.parent, stdin=sick.read_bytes())
     assert b"layers.0" in result.stdout
+
+
+def test_whose_figures_those_of_sparse_tensors_are(tmp_path):
+    """They are of the stored values alone, and the last line says so; an empty tensor has none."""
+    path = tmp_path / "a.pt"
+    torch.save({"eye": torch.eye(6).to_sparse(), "empty": torch.empty(0, 3)}, path)
+    out = shown(path)
+    assert out.rstrip().endswith("The figures of 1 sparse tensor are those of its stored values.")
+    torch.save({"eye": torch.eye(6).to_sparse(), "other": torch.eye(3).to_sparse()}, path)
+    assert "The figures of 2 sparse tensors are those of their stored values." in shown(path)
+    torch.save({"dense": torch.eye(6)}, path)
+    assert "sparse" not in shown(path)

@@ -36,7 +36,7 @@ def test_another_name_is_no_change_of_a_layer(tmp_path):
     renamed = {f"model.{name}": value for name, value in weights(12).items()}
     assert of_difference(compared(tmp_path, weights(12), renamed)).headline == ""
     renamed["model.h.3.q.weight"] = torch.full((2, 2), 1.5)
-    assert of_difference(compared(tmp_path, weights(12), renamed)).headline == "only layers 3 differ"
+    assert of_difference(compared(tmp_path, weights(12), renamed)).headline == "only layer 3 differs"
 
 
 def test_kinds_have_as_few_words_as_tell_them_apart():

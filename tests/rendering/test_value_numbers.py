@@ -48,3 +48,13 @@ def test_totals_are_those_of_all_values():
     assert total.mean == pytest.approx(3.2)
     assert total.std == pytest.approx(math.sqrt(sum((each - 3.2) ** 2 for each in values) / 5))
     assert total.norm == pytest.approx(math.sqrt(90))
+
+
+def test_totals_of_huge_values_are_infinite_and_not_no_number():
+    """Their mean is what it is."""
+    total = Total()
+    means = (1.5e308, -1.5e308, 1.5e308)
+    for each in [TensorValues(2, min=mean, max=mean, mean=mean, absmax=abs(mean), norm=math.inf) for mean in means]:
+        total.add(each)
+    assert total.std == total.norm == math.inf
+    assert total.mean == pytest.approx(0.5e308)

@@ -1,5 +1,6 @@
 """The distance of values of two checkpoints, compared with torch and float64."""
 
+import math
 import struct
 import zipfile
 
@@ -104,7 +105,21 @@ def test_not_a_number_and_infinity(compared):
     assert (numbers.nan_a, numbers.nan_b, numbers.odd, numbers.changed) == (5, 5, 2, 3)
     assert numbers.largest == pytest.approx(2.0)
     b[5] = -b[5]
-    assert only(compared({"w": a}, {"w": b})).numbers.largest == float("inf")
+    numbers = only(compared({"w": a}, {"w": b})).numbers
+    assert numbers.largest == numbers.relative == float("inf")
+    assert math.isnan(numbers.cosine)
+
+
+def test_infinity_on_one_side_is_an_infinite_distance(compared):
+    """However near all other values are: neither is it none, nor do both point in one direction."""
+    a = torch.randn(50, 50)
+    b = a.clone()
+    b[0, 0] = float("inf")
+    found = compared({"w.weight": a, "v.weight": a}, {"w.weight": b, "v.weight": a + 1})
+    numbers = {pair.name: pair.values.numbers for pair in found.pairs}["w.weight"]
+    assert numbers.relative == float("inf")
+    assert math.isnan(numbers.cosine)
+    assert "infinity on one side only" in found.summary
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e30])

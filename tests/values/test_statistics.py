@@ -153,6 +153,23 @@ def test_constants(tmp_path):
     assert not one(tmp_path, torch.tensor([0.1, float("nan")])).constant
 
 
+@pytest.mark.parametrize("count", range(1, 30))
+@pytest.mark.parametrize("value", [1.0, 0.1, 1e300, 3e-310])
+def test_the_same_number_everywhere_has_no_spread_at_all(tmp_path, count, value):
+    """However its sums are rounded."""
+    found = one(tmp_path, torch.full((count,), value, dtype=torch.float64))
+    assert (found.std, found.mean) == (0.0, value)
+
+
+@pytest.mark.parametrize("repeats", [1, 100, 100_000])
+@pytest.mark.parametrize("scale", [1e155, 5e307])
+def test_a_spread_beyond_what_a_float_holds_is_infinite(tmp_path, scale, repeats):
+    """It is never none, nor no number, of few values or of many."""
+    found = one(tmp_path, torch.tensor([1, 2, 3], dtype=torch.float64).repeat(repeats) * scale)
+    assert found.std == found.norm == math.inf
+    assert found.mean == pytest.approx(2 * scale)
+
+
 @settings(deadline=None, max_examples=150)
 @given(
     st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=200),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby, islice
+from math import isfinite
 
 from ckptdoctor.differences import Difference, Side, Single
 from ckptdoctor.rendering.depth import FROM_ZERO, DepthMap, in_columns, of_difference, short_kinds
@@ -132,7 +133,7 @@ def _modules(found: Sequence[DiffRow]) -> str:
     """Return the distance of the values of modules, with a bar for the difference relative to A."""
     if not found:
         return ""
-    finite = [row.numbers.relative for row in found if row.numbers.relative == row.numbers.relative]
+    finite = [row.numbers.relative for row in found if isfinite(row.numbers.relative)]
     top = max(finite, default=0.0) or 1.0
     odd = any(row.numbers.odd for row in found)
     body = "".join([_module(row, top, odd) for row in found])

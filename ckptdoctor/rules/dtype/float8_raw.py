@@ -33,6 +33,7 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import dtype_begins
+from ckptdoctor.wording import listed
 
 _WEIGHTS: dict[str, object] = {"fc.weight": T((8, 8), "float8_e4m3fn"), "fc.bias": T((8,), "bfloat16")}
 SICK = (
@@ -66,9 +67,10 @@ def _says_quantised(checkpoint: Checkpoint, state_dict: StateDict) -> bool:
 def _problem(state_dict: StateDict, found: Sequence[Tensor], quantised: bool) -> Problem:
     total = wording.plural(len(state_dict.tensors), "tensor")
     kind = "Float8" + found[0].dtype.name.removeprefix("float8")
+    names = listed(list(dict.fromkeys([each.dtype.name for each in found])))
     place, verb = wording.of_place(state_dict.path), "is" if len(found) == 1 else "are"
     return Problem(
-        message=f"{len(found):,} of {total}{place} {verb} {found[0].dtype.name}, without scales",
+        message=f"{len(found):,} of {total}{place} {verb} {names}, without scales",
         cause="config.json says that the model is quantised: the numbers are meaningless without their scales."
         if quantised
         else "They were cast: the numbers are the weights, rounded. Hardly any operation computes in float8.",

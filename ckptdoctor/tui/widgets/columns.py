@@ -76,12 +76,13 @@ def of_tensor(opened: OpenedCheckpoint, row: int, columns: dict[str, int]) -> Pi
     }
     values = opened.values_of(row) if "std" in columns else None
     if values is not None:
-        texts["std"] = (f"σ {_short_number(values.std)}", "plain")
+        texts["std"] = (f"σ {_short_number(values.std)}" if values.finite else "", "plain")
         if "values" in columns:
             texts["values"] = (sparkline(values.histogram, columns["values"] - 2), "accent")
         texts["NaN"] = (f"{_short_count(values.nan)} NaN" if values.nan else "", "error")
-        one = f"all {_number(values.min)}" if values.min == values.max and values.finite == values.count else ""
-        texts["range"] = (one or f"{_number(values.min)} … {_number(values.max)}", "dim")
+        one = f"all {_number(values.min)}" if values.constant else ""
+        ends = f"{_number(values.min)} … {_number(values.max)}" if values.finite else ""
+        texts["range"] = (one or ends, "dim")
     yield from _set(texts, columns)
     yield of_severity(opened.badges.worst(row))
 

@@ -283,7 +283,7 @@ def _far(far: float, room: int) -> Pieces:
     if isnan(far):
         yield " " * room, "plain"
         return
-    text = "0" if not far else "NaN" if far == inf else f"{far:.2g}"
+    text = "0" if not far else "NaN/inf" if far == inf else f"{far:.2g}"
     look = look_of(far)
     yield fit(text, _NUMBER, right=True), look
     if room > _NUMBER:

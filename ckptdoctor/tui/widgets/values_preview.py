@@ -13,9 +13,11 @@ from textual.events import Resize
 from textual.timer import Timer
 from textual.widget import Widget
 
+from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.look.inspector import Look, Refused, Values
 from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.numbers import shape
 from ckptdoctor.tui.background import Background, until_cancelled
 from ckptdoctor.tui.models import summaries
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
@@ -67,6 +69,7 @@ class ValuesPreview(Background, Looks):
         super().__init__(id=id)
         self._timer: Timer | None = None
         self._seen: Look | Refused | None = None
+        self._of = ""  # whose values they are, where the tensor consists of others
 
     def forget(self) -> None:
         """Show nothing, and read nothing that was about to be."""
@@ -116,11 +119,15 @@ class ValuesPreview(Background, Looks):
 
     def _read(self, opened: OpenedCheckpoint, row: int) -> None:
         tensor = opened.table.tensors[row]
+        self._of = ""
 
         def work() -> Look | Refused:
             return opened.inspector.look(tensor, Work(listener=until_cancelled()))
 
         def then(seen: Look | Refused) -> None:
+            inner = opened.inspector.seen_as(tensor)
+            if isinstance(inner, Tensor) and inner is not tensor:
+                self._of = f"shown: its {inner.dtype.name} {shape(inner.shape)}"
             self._show(seen)
             if isinstance(seen, Look):
                 self.call_after_refresh(self._draw_map, opened, row)
@@ -149,7 +156,8 @@ class ValuesPreview(Background, Looks):
         pane = self.parent
         width = pane.scrollable_content_region.width - 2 if isinstance(pane, Widget) else 40
         if isinstance(self._seen, Look):
-            text = Text("\n").append_text(statistics(self._seen, width, self.look)).append("\n")
+            text = Text("\n").append(f"{self._of}\n" if self._of else "", self.look("dim"))
+            text.append_text(statistics(self._seen, width, self.look)).append("\n")
             return text.append_text(histogram(self._seen, Scale.LINEAR, width, _BARS, self.look))
         if isinstance(self._seen, Refused) and self._seen.reason:
             return Text(f"\nNo values. {escape(self._seen.reason)}\n", self.look("dim"))

@@ -62,6 +62,14 @@ def test_float8_that_was_cast(tmp_path):
     assert torch.equal(every.to(torch.bfloat16).float().nan_to_num(7), every.float().nan_to_num(7))
 
 
+def test_each_kind_of_float8_is_named(tmp_path):
+    """Of a file with several."""
+    dtypes = {"a.weight": torch.float8_e4m3fn, "b.weight": torch.float8_e5m2}
+    torch.save({key: torch.ones(4, 4).to(dtype) for key, dtype in dtypes.items()}, tmp_path / "a.pt")
+    (finding,) = found(tmp_path / "a.pt", "T556")
+    assert finding.message == "2 of 2 tensors are float8_e4m3fn and float8_e5m2, without scales"
+
+
 def test_integers_without_a_scale(tmp_path):
     """load_state_dict takes them without a word, and with assign=True says the quoted line."""
     layer = torch.nn.Linear(8, 8)

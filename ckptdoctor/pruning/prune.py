@@ -113,7 +113,7 @@ class _Stands:
     def __init__(self, made: Plan, inventory: str) -> None:
         self._inventory = inventory
         self._valid: dict[tuple[str, str], list[Held]] = {}
-        self._troubles: dict[tuple[str, bool], str] = {}
+        self._read: dict[str, _Read] = {}
         for each in made.staying:
             if each.valid:
                 self._valid.setdefault((each.run, each.series), []).append(each)
@@ -126,9 +126,10 @@ class _Stands:
         if going.valid and going.resumable:
             needed.append(([each for each in alike if each.resumable][-1], True))
         for each, must_resume in needed:
-            if (each.path, must_resume) not in self._troubles:
-                self._troubles[each.path, must_resume] = _read_again(each, must_resume, self._inventory)
-            trouble = self._troubles[each.path, must_resume]
+            if each.path not in self._read:
+                self._read[each.path] = _read_again(each, self._inventory)
+            read = self._read[each.path]
+            trouble = read.trouble or (read.resumes if must_resume else "")
             if trouble:
                 return (
                     f"{each.path}, which would stay in its stead, is not sound: {trouble}. "
@@ -137,17 +138,24 @@ class _Stands:
         return ""
 
 
-def _read_again(held: Held, must_resume: bool, inventory: str) -> str:
-    """Return what is wrong with what is to stay, every byte and value of it read, "" if nothing is."""
+@noun
+class _Read:
+    """What is wrong with a checkpoint of which all was read, "" if nothing is; ``resumes``: why it cannot resume."""
+
+    trouble: str = ""
+    resumes: str = ""
+
+
+def _read_again(held: Held, inventory: str) -> _Read:
+    """Read every byte and value of what is to stay, and of the state of its optimizer where that should resume."""
     try:
         folder = os.path.isdir(held.path)
         optimizers = () if folder else tuple(_own(held.path, inventory))
         found = examined(replace(alone(held.path, folder=folder), optimizers=optimizers))
-        if found.trouble:
-            return found.trouble
-        return resumable(found).trouble if must_resume else read_deeply(found).trouble
+        trouble = found.trouble or read_deeply(found).trouble
+        return _Read(trouble, resumable(found, deep=True).trouble if held.resumable and not trouble else "")
     except CkptDoctorError as error:
-        return error.message
+        return _Read(error.message)
 
 
 class _Links:

@@ -117,7 +117,7 @@ def _judged(
     without: tuple[str, ...] = ()
     unproven = ""
     if needs_resumable:
-        said = resumable(each)
+        said = resumable(each, deep=verified)
         if said.trouble:
             return said.trouble, (), (), ""
         without = said.without

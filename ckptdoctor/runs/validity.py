@@ -281,8 +281,11 @@ class Resumable:
     optimizers: tuple[FileReport, ...] = ()
 
 
-def resumable(found: Examined) -> Resumable:
-    """Return whether training can resume from it, by the files and values that its library reads."""
+def resumable(found: Examined, *, deep: bool = False) -> Resumable:
+    """Return whether training can resume from it, by the files and values that its library reads.
+
+    With ``deep`` every byte of the files next to it with the state of its optimizer is read, too.
+    """
     lacks = kinds.missing_files(found.parts)
     if lacks:
         return Resumable(f"{listed(lacks)} {'is' if len(lacks) == 1 else 'are'} missing, so it cannot resume")
@@ -290,8 +293,8 @@ def resumable(found: Examined) -> Resumable:
         return Resumable("trainer_state.json is damaged, so it cannot resume")
     beside: list[FileReport] = []
     for path in found.candidate.optimizers:
-        beside.append(_checked(path, _HEADERS))
-        trouble = _trouble(beside[-1:], _V0)
+        beside.append(_checked(path, _DEEP if deep else _HEADERS))
+        trouble = _trouble(beside[-1:], *((_V0, _V1, _V2) if deep else (_V0,)))
         if trouble:
             return Resumable(f"{os.path.basename(path)}: {trouble}", optimizers=tuple(beside))
     checkpoints = [*found.checkpoints, *[each.checkpoint for each in beside if each.checkpoint is not None]]

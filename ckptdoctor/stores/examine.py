@@ -108,7 +108,7 @@ def failed(unit: Unit, error: str, seconds: float = 0.0, *, again: bool = False)
 
 def _rows(unit: Unit, found: Examined, known: set[int], started: float, deep: bool, read: Part) -> Rows:
     candidate = unit.candidate
-    able = resumable(found) if not found.trouble else None
+    able = resumable(found, deep=deep) if not found.trouble else None
     readers = Readers(read)
     every = read_deeply(found, readers.of) if deep and not found.trouble else None
     if every is not None and every.reports:

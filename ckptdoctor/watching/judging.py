@@ -110,7 +110,7 @@ def judged(run: str, found: Examined, files: Files, before: Base | None, *, head
     moved, unmeasured, estimated = None, "", False
     if not found.trouble:
         deep = deep if headers_only else read_deeply(found)
-        unresumable = resumable(found).trouble
+        unresumable = resumable(found, deep=not headers_only).trouble
         levels = (Level.HEADERS, *deep.levels, *(() if unresumable else (Level.RESUMABLE,)))
         if before is not None and not headers_only:
             moved, unmeasured, estimated = _moved(before, found)

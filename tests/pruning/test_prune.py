@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 
 import ckptdoctor
 from tests.commands import run_here
-from tests.runs.generated import KINDS, make
+from tests.runs.generated import KINDS, Run, make
 
 FLAGS = (
     {"resumable": False, "verified": False},
@@ -150,6 +151,52 @@ def test_nothing_goes_if_what_would_stay_was_damaged_meanwhile(run, tmp_path):
     os.utime(newest_one, ns=(status.st_atime_ns, status.st_mtime_ns))
     made = prune(tmp_path, "--keep-last", "1", "--apply")
     assert all(each["moved_to"] is None for each in made["checkpoints"])
+    assert "F009" in next(each["trouble"] for each in made["checkpoints"] if each["trouble"])
+
+
+def adam(value):
+    """The state of Adam for one weight, with moments of this value."""
+    moments = {"exp_avg": torch.full((40, 40), value), "exp_avg_sq": torch.full((40, 40), value)}
+    group = {"lr": 1e-3, "betas": (0.9, 0.999), "params": [0]}
+    return {"state": {0: {"step": torch.tensor(5.0), **moments}}, "param_groups": [group]}
+
+
+def flip(path):
+    """Change a bit of the last large tensor of a file by torch, of which size and times stay the same."""
+    data, status = bytearray(path.read_bytes()), path.stat()
+    with zipfile.ZipFile(path) as records:
+        last = [each for each in records.infolist() if each.file_size > 1_000][-1]
+    data[last.header_offset + last.file_size // 2] ^= 4
+    path.write_bytes(data)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@pytest.mark.parametrize("way", ["in the file", "next to it", "Trainer"])
+def test_the_newest_to_resume_from_is_read_whole(tmp_path, way):
+    """The newest valid one cannot be resumed from, and the newest that says it can is damaged: nothing goes."""
+    run = tmp_path / "run"
+    run.mkdir()
+    if way == "Trainer":
+        for step in (100, 200, 300, 400):
+            KINDS["trainer"](Run(run, "trainer"), step, None)
+        (run / "checkpoint-400" / "scheduler.pt").unlink()
+        damaged = run / "checkpoint-300" / "optimizer.pt"
+    else:
+        for step in (100, 200, 300, 400):
+            model = {"weight": torch.rand(40, 40) + 0.1}
+            optimizer = adam(0.0 if step == 400 else 1.0)
+            inside = {"optimizer": optimizer} if way == "in the file" else {}
+            torch.save({"model": model, "global_step": step, **inside}, run / f"model_{step}.pt")
+            if not inside:
+                torch.save(optimizer, run / f"optimizer_{step}.pt")
+        damaged = run / ("model_300.pt" if way == "in the file" else "optimizer_300.pt")
+    audit(tmp_path, "run")
+    flip(damaged)
+    sound = newest(run)[-1]
+    assert "200" in sound
+    made = prune(tmp_path, "--keep-last", "1", "--apply")
+    assert newest(run)[-1] == sound
+    assert [each["moved_to"] for each in made["checkpoints"]] == [None] * 4
     assert "F009" in next(each["trouble"] for each in made["checkpoints"] if each["trouble"])
 
 

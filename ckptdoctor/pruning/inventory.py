@@ -18,12 +18,16 @@ _FRESH = 3600  # seconds after its last change in which a broken checkpoint may 
 
 @noun
 class Holdings:
-    """What is in the stores of an inventory: its checkpoints, and what calls them by their paths."""
+    """What is in the stores of an inventory: its checkpoints, and what calls them by their paths.
+
+    ``signatures`` of checkpoints, by their paths, change with their files.
+    """
 
     inventory: str
     stores: tuple[str, ...]
     checkpoints: tuple[Held, ...]
     pins: tuple[Pin, ...]
+    signatures: dict[str, int]
 
 
 @noun
@@ -61,11 +65,11 @@ def holdings(inventory: str, now: float) -> Holdings:
                 needs.setdefault(checkpoint, []).append(target)
             else:
                 pins.append(Pin(source, target))
-        found = [
-            _held(each, layouts.get(each["id"], ""), tuple(needs.get(each["id"], ())), now)
-            for each in rows.execute("SELECT * FROM checkpoints")
-        ]
-    return Holdings(inventory, stores, tuple(found), tuple(pins))
+        found, signatures = [], {}
+        for each in rows.execute("SELECT * FROM checkpoints"):
+            found.append(_held(each, layouts.get(each["id"], ""), tuple(needs.get(each["id"], ())), now))
+            signatures[each["path"]] = each["signature"]
+    return Holdings(inventory, stores, tuple(found), tuple(pins), signatures)
 
 
 def _held(row: sqlite3.Row, layout: str, needs: tuple[str, ...], now: float) -> Held:

@@ -256,6 +256,13 @@ def _keep_best(valid: Sequence[Held], best: tuple[str, int], reasons: dict[str, 
 # ---- what is needed by what stays
 
 
+def kept_after_all(made: Plan, pins: Sequence[Pin]) -> dict[str, str]:
+    """Return what may go by a plan and stays with these pins as well, by its path, each with why."""
+    reasons = {each.held.path: list(each.reasons) if each.stays else [] for each in made.verdicts}
+    _keep_what_is_needed([each.held for each in made.verdicts], pins, reasons)
+    return {each.path: reasons[each.path][0] for each in made.going if reasons[each.path]}
+
+
 def _keep_what_is_needed(store: Sequence[Held], pins: Sequence[Pin], reasons: dict[str, list[str]]) -> None:
     """Keep what something needs that stays, and so on; and what has something in it that stays.
 

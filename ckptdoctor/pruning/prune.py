@@ -1,7 +1,8 @@
 """Carries a plan out: what may go is looked at once more, and moved into the trash of its store.
 
-Right before, what stays in its stead is read whole, every byte and value of it, and every file that goes must be the
-one that was examined: by its size, time and inode. Whatever has changed since the audit stays.
+Right before, the stores are listed again: what has come to be named since the audit stays (``again``). What stays in
+the stead of what goes is read whole, every byte and value of it, and every file that goes must be the one that was
+examined: by its size, time and inode. Whatever has changed since the audit stays.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from contextlib import ExitStack
 from ckptdoctor.errors import CkptDoctorError, RefusedError
 from ckptdoctor.inplace.names import numbers, undo_journal
 from ckptdoctor.noun import noun, replace
+from ckptdoctor.pruning.again import around, is_in, listed_again
 from ckptdoctor.pruning.inventory import Holdings, recorded
-from ckptdoctor.pruning.plan import Held, Plan
+from ckptdoctor.pruning.plan import Held, Plan, kept_after_all
 from ckptdoctor.pruning.trash import Restored, Trash
 from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.runs.grouping import alone
@@ -48,14 +50,18 @@ def carry_out(found: Holdings, made: Plan) -> Iterator[Outcome]:
         raise RefusedError(
             f"{elsewhere} is on another machine, where nothing can be moved. Only the plan can be printed."
         )
-    stands, links = _Stands(made, found.inventory), _Links()
+    again = listed_again(found, made)
+    kept = kept_after_all(made, again.pins)
+    stands = _Stands(made, found.inventory, again.unfinished)
     moving = {each.path for each in made.going}
     with ExitStack() as closing:
         trash: dict[str, Trash] = {}
         for each in made.going:
-            if any(outer in moving for outer in _folders_around(each.path)):
+            if any(outer in moving for outer in around(os.path.dirname(each.path))):
                 continue  # it goes with the folder that it is in
-            trouble = stands.trouble(each) or _changed(found.inventory, each) or links.trouble(each)
+            unlisted = (why for store, why in again.unlisted.items() if is_in(each.path, store))
+            trouble = next(unlisted, "") or kept.get(each.path, "") or _changed(found.inventory, each)
+            trouble = trouble or stands.trouble(each)
             store = _store_of(each.path, found.stores)
             if store not in trash:
                 trash[store] = closing.enter_context(Trash(store))
@@ -68,16 +74,10 @@ def carry_out(found: Holdings, made: Plan) -> Iterator[Outcome]:
             yield Outcome(each, "" if trouble else trash[store].path, trouble)
 
 
-def _folders_around(path: str) -> Iterator[str]:
-    while (outer := os.path.dirname(path)) != path:
-        yield outer
-        path = outer
-
-
 def _store_of(path: str, stores: Iterable[str]) -> str:
     """Return the innermost store that a checkpoint is in; of one that was audited by itself, its folder."""
-    around = [store for store in stores if path.startswith(store.rstrip(os.sep) + os.sep)]
-    return max(around, key=len, default=os.path.dirname(path))
+    outer = [store for store in stores if path != store and is_in(path, store)]
+    return max(outer, key=len, default=os.path.dirname(path))
 
 
 _SHARED = ("config.json", "adapter_config.json")  # by all files of a folder
@@ -110,8 +110,9 @@ def _own(path: str, inventory: str) -> Iterator[str]:
 class _Stands:
     """What stays in the stead of what goes, each read once, when it is first asked for."""
 
-    def __init__(self, made: Plan, inventory: str) -> None:
+    def __init__(self, made: Plan, inventory: str, unfinished: dict[str, str]) -> None:
         self._inventory = inventory
+        self._unfinished = unfinished
         self._valid: dict[tuple[str, str], list[Held]] = {}
         self._read: dict[str, _Read] = {}
         for each in made.staying:
@@ -127,7 +128,8 @@ class _Stands:
             needed.append(([each for each in alike if each.resumable][-1], True))
         for each, must_resume in needed:
             if each.path not in self._read:
-                self._read[each.path] = _read_again(each, self._inventory)
+                unfinished = self._unfinished.get(each.path, "")
+                self._read[each.path] = _Read(unfinished) if unfinished else _read_again(each, self._inventory)
             read = self._read[each.path]
             trouble = read.trouble or (read.resumes if must_resume else "")
             if trouble:
@@ -156,24 +158,6 @@ def _read_again(held: Held, inventory: str) -> _Read:
         return _Read(trouble, resumable(found, deep=True).trouble if held.resumable and not trouble else "")
     except CkptDoctorError as error:
         return _Read(error.message)
-
-
-class _Links:
-    """The links in folders of checkpoints, each folder listed once: one may have been made since the audit."""
-
-    def __init__(self) -> None:
-        self._targets: dict[str, dict[str, str]] = {}
-
-    def trouble(self, going: Held) -> str:
-        """Return which link next to a checkpoint leads to it or into it, "" where none does."""
-        folder = os.path.dirname(going.path)
-        if folder not in self._targets:
-            links = [each.path for each in os.scandir(folder) if each.is_symlink()]
-            self._targets[folder] = {os.path.realpath(link): link for link in links}
-        for target, link in self._targets[folder].items():
-            if target == going.path or target.startswith(going.path + os.sep):
-                return f"the link {link} leads to it"
-        return ""
 
 
 def _changed(inventory: str, held: Held) -> str:

@@ -140,7 +140,7 @@ def _rows(unit: Unit, found: Examined, known: set[int], started: float, deep: bo
     for number, ((path, report), layout) in enumerate(zip(parts, layouts, strict=True)):
         _add_member(rows, unit, number, path, report, layout, known)
     rows["reference"] = [
-        _reference(unit, kind, target, identity) for kind, target in _references(unit, found.checkpoints)
+        _reference(unit, kind, target, identity) for kind, target in references(unit, found.checkpoints)
     ]
     _add_checkpoint(rows, unit, facts, perf_counter() - started, known)
     return rows
@@ -358,7 +358,8 @@ def reference_row(run: str, source: str, kind: str, target: str, checkpoint: int
     return (key, *said, schema.identity(target))
 
 
-def _references(unit: Unit, checkpoints: Iterable[Checkpoint]) -> Iterator[tuple[str, str]]:
+def references(unit: Unit, checkpoints: Iterable[Checkpoint]) -> Iterator[tuple[str, str]]:
+    """Yield what a checkpoint with these contents names: the base of an adapter, and what a library calls the best."""
     candidate = unit.candidate
     folder = candidate.path if candidate.folder else os.path.dirname(candidate.path)
     names = {each[1] for each in unit.files}

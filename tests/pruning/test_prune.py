@@ -209,6 +209,72 @@ def test_a_link_that_was_made_since_keeps_its_target(run, tmp_path):
     assert (run / "latest.pt").exists()
 
 
+@pytest.mark.parametrize(
+    ("link", "target"),
+    [
+        ("store/last.pt", "x/checkpoints/model_step100.pt"),
+        ("store/x/.last", "checkpoints/model_step100.pt"),
+        ("store/x/other/step_9/weights.bin", "../../checkpoints/model_step100.pt"),
+    ],
+)
+def test_a_link_anywhere_in_the_store_keeps_its_target(tmp_path, link, target):
+    """In the folder of the run or of the store, with a hidden name, or inside another checkpoint."""
+    checkpoints = tmp_path / "store" / "x" / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    (tmp_path / link).parent.mkdir(parents=True, exist_ok=True)
+    for step in (100, 200, 300):
+        save(checkpoints / f"model_step{step}.pt", step)
+    audit(tmp_path, "store")
+    (tmp_path / link).symlink_to(target)
+    made = prune(tmp_path, "--keep-last", "1", "--apply")
+    troubles = {Path(each["path"]).name: each["trouble"] for each in made["checkpoints"] if each["trouble"]}
+    assert troubles == {"model_step100.pt": f"{tmp_path / link} names it"}
+    assert (tmp_path / link).exists() and not (checkpoints / "model_step200.pt").exists()
+
+
+def test_what_a_library_names_since_the_audit_stays(tmp_path):
+    """The file of DeepSpeed names an older checkpoint, after which those that follow do not count as complete."""
+    run = tmp_path / "run"
+    run.mkdir()
+    for step in (100, 200, 300):
+        KINDS["deepspeed"](Run(run, "deepspeed"), step, None)
+    (run / "latest").write_text("global_step300")
+    audit(tmp_path, "run")
+    (run / "latest").write_text("global_step100")
+    before = newest(run)
+    assert before[0] == str(run / "global_step100")
+    made = prune(tmp_path, "--keep-last", "1", "--apply")
+    assert newest(run) == before
+    troubles = {Path(each["path"]).name: each["trouble"] for each in made["checkpoints"] if each["trouble"]}
+    assert troubles.pop("global_step100") == f"{run / 'latest'} names it"
+    assert "still names global_step100" in troubles.pop("global_step200") and not troubles
+
+
+def test_what_a_new_checkpoint_calls_the_best_stays(tmp_path):
+    """A training that goes on saves one after the audit, and loads the best one at its end."""
+    run = tmp_path / "run"
+    run.mkdir()
+    for step in (100, 200, 300):
+        KINDS["trainer"](Run(run, "trainer"), step, None)
+    audit(tmp_path, "run")
+    state = KINDS["trainer"](Run(run, "trainer"), 400, None) / "trainer_state.json"
+    best = {"best_model_checkpoint": str(run / "checkpoint-100")}
+    state.write_text(json.dumps(json.loads(state.read_text()) | best))
+    prune(tmp_path, "--keep-last", "1", "--apply")
+    assert sorted(each.name for each in run.glob("checkpoint-*")) == [f"checkpoint-{step}" for step in (100, 300, 400)]
+
+
+def test_nothing_goes_where_the_store_has_a_folder_by_now_that_is_not_listed(run, tmp_path):
+    """What is in it might need what would go."""
+    audit(tmp_path, "run")
+    (tmp_path / "elsewhere").mkdir()
+    (run / "more").symlink_to(tmp_path / "elsewhere")
+    before = contents(run)
+    made = prune(tmp_path, "--keep-last", "1", "--apply")
+    (trouble,) = {each["trouble"] for each in made["checkpoints"] if not each["stays"]}
+    assert f"{run / 'more'} might have something that needs it" in trouble and contents(run) == before
+
+
 def test_a_store_that_is_reached_through_a_link_is_audited_by_its_own_path(run, tmp_path):
     """It may be in the inventory a second time, where something else may stay."""
     (tmp_path / "link").symlink_to(run)

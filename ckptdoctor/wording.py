@@ -79,11 +79,14 @@ def nearest(word: str, known: Iterable[str], alike: float = 0.6) -> str:
     return spelt[near[0]] if near else ""
 
 
-def system_says(error: OSError) -> str:
-    """Return why the system did not open something, with a full stop, and who can help where that is not clear."""
+def system_says(error: OSError, access: str = "read") -> str:
+    """Return why the system did not open something, with a full stop, and who can help where that is not clear.
+
+    ``access`` is what was needed: "read", or "write" where something was to be made, moved or removed.
+    """
     told = f"{error.strerror}."
     if isinstance(error, PermissionError):
-        return f"{told} The owner of it, or of a folder that it is in, can grant read access."
+        return f"{told} The owner of it, or of a folder that it is in, can grant {access} access."
     return told
 
 

@@ -71,7 +71,8 @@ def run_anew(*arguments, cwd, stdin=None, env=None, timeout=PATIENCE, **options)
     """The same in a new interpreter: for what a process does before its first import, and for limits set on it."""
     line = [sys.executable, "-m", "ckptdoctor", *map(str, arguments)]
     given = {"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}
-    return subprocess.run(line, cwd=cwd, env=env, capture_output=True, timeout=timeout, check=False, **given, **options)
+    given |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.run(line, cwd=cwd, env=env, timeout=timeout, check=False, **given)
 
 
 def leave_gloo():

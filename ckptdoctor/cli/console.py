@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import TextIO
 
@@ -31,6 +32,21 @@ def emit(text: str, stream: TextIO | None = None) -> None:
     stream.flush()
 
 
+class Lines:
+    """Lines on stdout about work that goes on when they cannot be written any more: ``lost`` is why, else None."""
+
+    def __init__(self) -> None:
+        self.lost: OSError | None = None
+
+    def emit(self, text: str) -> None:
+        """Write a line, unless one before it was lost."""
+        if self.lost is None:
+            try:
+                emit(text)
+            except OSError as error:
+                self.lost = error
+
+
 def can_show(text: str, stream: TextIO | None = None) -> bool:
     """Return whether the encoding of ``stream`` (None: stdout) has every character of ``text``."""
     try:
@@ -53,8 +69,12 @@ def narrate(text: str) -> None:
 
 
 def print_error(text: str) -> None:
-    """Print on stderr why something could not be done, in words that are complete."""
-    emit("\n".join(map(escape, text.split("\n"))), sys.stderr)
+    """Print on stderr why something could not be done, in words that are complete.
+
+    Where stderr cannot be written, as on a full disk, the result counts all the same, and the status says the rest.
+    """
+    with suppress(OSError):
+        emit("\n".join(map(escape, text.split("\n"))), sys.stderr)
 
 
 def complain(message: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from errno import EDQUOT, EFBIG, ENOSPC
 
 from ckptdoctor.cli.console import complain, print_error
@@ -18,13 +17,13 @@ def status_of(act: Callable[[], int]) -> int:
     try:
         return act()
     except CkptDoctorError as error:
-        _say(error.message)
+        complain(error.message)
     except KeyboardInterrupt:  # where nothing had begun
         return ExitStatus.INTERRUPTED
     except Exception as error:  # the last boundary of the process: a bug in ckptdoctor is status 2, not 1
         if wants_trace():
             raise
-        _say(_told(error))
+        complain(_told(error))
     return ExitStatus.TROUBLE
 
 
@@ -33,11 +32,6 @@ def _told(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is None and error.errno in (ENOSPC, EDQUOT, EFBIG):
         return f"The output cannot be written: {error.strerror}."
     return one_line(error)
-
-
-def _say(message: str) -> None:
-    with suppress(OSError):  # stderr may go to the same disk; the status says it then
-        complain(message)
 
 
 def tell_interrupt(interrupt: KeyboardInterrupt) -> int:

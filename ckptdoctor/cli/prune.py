@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from ckptdoctor.cli.command import Command
-from ckptdoctor.cli.console import emit, narrate, print_error
+from ckptdoctor.cli.console import Lines, emit, narrate, print_error
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import as_json, files, quiet
 from ckptdoctor.cli.progress import drawn
+
+if TYPE_CHECKING:
+    from ckptdoctor.pruning.plan import Plan
+    from ckptdoctor.pruning.prune import Outcome
+    from ckptdoctor.pruning.trash import Restored
 
 _EXAMPLES = (
     ("See what can go if the last three of each run stay", "ckptdoctor prune store.db --keep-last 3"),
@@ -86,54 +94,81 @@ def _pruned(
 ) -> ExitStatus:
     from time import time
 
-    from ckptdoctor.errors import CkptDoctorError, UsageError
+    from ckptdoctor.errors import UsageError
     from ckptdoctor.pruning.inventory import holdings
     from ckptdoctor.pruning.plan import Policy, plan
-    from ckptdoctor.pruning.prune import Outcome, carry_out
+    from ckptdoctor.pruning.prune import carry_out
     from ckptdoctor.rendering import prune as shown
 
     if metric and not best:
         raise UsageError("--metric goes with --keep-best.")
     found = holdings(inventory, time())
     made = plan(found.checkpoints, Policy(last, every, best, metric, broken), found.pins)
+    if not apply:
+        if style == "json":
+            emit(_json(made, [], applied=False))
+        else:
+            emit(shown.planned(made))
+            if made.going:
+                narrate("Nothing was moved. To move what may go into the trash of its store, add --apply.")
+        return ExitStatus.CLEAN
+    lines = Lines()
     outcomes: list[Outcome] = []
     if style != "json":
-        emit(shown.planned(made))
-    if apply:
-        try:
-            with drawn("Interrupted: what was moved is in the trash, complete.", what="reading what stays") as bar:
-                for each in carry_out(found, made):
-                    outcomes.append(each)
-                    if style != "json":
-                        bar.clear()
-                        emit(shown.moved(each))
-        except (CkptDoctorError, KeyboardInterrupt):
-            print_error(shown.done(outcomes))
-            raise
-    if style == "json":
-        from ckptdoctor import __version__
-
-        emit(shown.as_json(made, outcomes, __version__, applied=apply))
-    elif apply:
-        emit(shown.done(outcomes))
-    elif made.going:
-        narrate("Nothing was moved. To move what may go into the trash of its store, add --apply.")
+        lines.emit(shown.planned(made))
+    try:
+        with drawn("Interrupted: what was moved is in the trash, complete.", what="reading what stays") as bar:
+            for each in carry_out(found, made):
+                outcomes.append(each)
+                if style != "json":
+                    bar.clear()
+                    lines.emit(shown.moved(each))
+    except (Exception, KeyboardInterrupt):  # whatever it was: what was moved until then can be brought back
+        if style == "json" and outcomes:
+            lines.emit(_json(made, outcomes, applied=True))
+        print_error(shown.done(outcomes))
+        raise
+    lines.emit(_json(made, outcomes, applied=True) if style == "json" else shown.done(outcomes))
+    _end(lines, shown.done(outcomes))
     return ExitStatus.FINDINGS if any(each.trouble for each in outcomes) else ExitStatus.CLEAN
 
 
-def _restored(trash: str, style: str) -> ExitStatus:
-    from ckptdoctor.pruning.trash import Restored, restored
+def _json(made: Plan, outcomes: Sequence[Outcome], *, applied: bool) -> str:
+    from ckptdoctor import __version__
     from ckptdoctor.rendering import prune as shown
 
-    every: list[Restored] = []
-    for each in restored(trash):
-        every.append(each)
-        if style != "json":
-            emit(shown.restored(each))
-    if style == "json":
-        from ckptdoctor import __version__
+    return shown.as_json(made, outcomes, __version__, applied=applied)
 
-        emit(shown.restored_json(trash, every, __version__))
+
+def _end(lines: Lines, done: str) -> None:
+    """Print on stderr what was done where nobody read that on stdout. Raises OSError for a disk that is full."""
+    if lines.lost is not None:
+        print_error(done)
+        if not isinstance(lines.lost, BrokenPipeError):
+            raise lines.lost
+
+
+def _restored(trash: str, style: str) -> ExitStatus:
+    from ckptdoctor import __version__
+    from ckptdoctor.pruning.trash import restored
+    from ckptdoctor.rendering import prune as shown
+
+    lines = Lines()
+    every: list[Restored] = []
+    try:
+        for each in restored(trash):
+            every.append(each)
+            if style != "json":
+                lines.emit(shown.restored(each))
+    except (Exception, KeyboardInterrupt):
+        if every:
+            if style == "json":
+                lines.emit(shown.restored_json(trash, every, __version__))
+            print_error(shown.came_back(trash, every, over=False))
+        raise
+    if style == "json":
+        lines.emit(shown.restored_json(trash, every, __version__))
     elif not every:
-        emit(f"Nothing is in {trash}: all of it is back.")
+        lines.emit(f"Nothing is in {trash}: all of it is back.")
+    _end(lines, shown.came_back(trash, every, over=True))
     return ExitStatus.FINDINGS if any(each.trouble for each in every) else ExitStatus.CLEAN

@@ -159,8 +159,8 @@ def block_to_insert(disk: Disk, folder: str) -> int | None:
         fd = disk.create(path)
     except OSError as error:
         raise WriteError(
-            f"Nothing can be fixed in place in {folder or '.'}: {system_says(error)} Make room, or write the repaired "
-            "file elsewhere: -o OUT."
+            f"Nothing can be fixed in place in {folder or '.'}: {system_says(error, 'write')} Make room, or write "
+            "the repaired file elsewhere: -o OUT."
         ) from error
     try:
         disk.pwrite(fd, b"x" * (2 * block), 0)

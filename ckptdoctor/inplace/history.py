@@ -83,7 +83,7 @@ def undo(disk: Disk, path: str) -> UndoReport:
         disk.fsync_dir(folder)
     except OSError as error:
         raise WriteError(
-            f"{path} could not be restored: {system_says(error)} Try again: {undo_command(path)}"
+            f"{path} could not be restored: {system_says(error, 'write')} Try again: {undo_command(path)}"
         ) from error
     return UndoReport(path, journal, was_hot, len(done) - (0 if was_hot else 1))
 

@@ -10,14 +10,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from functools import partial
 
-from ckptdoctor.errors import CkptDoctorError, RefusedError
+from ckptdoctor.errors import CkptDoctorError, RefusedError, WriteError
 from ckptdoctor.inplace.names import numbers, undo_journal
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.pruning.again import around, is_in, listed_again
 from ckptdoctor.pruning.inventory import Holdings, recorded
 from ckptdoctor.pruning.plan import Held, Plan, kept_after_all
-from ckptdoctor.pruning.trash import Restored, Trash
+from ckptdoctor.pruning.trash import Restored, Trash, in_one_go
 from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.runs.grouping import alone
 from ckptdoctor.runs.validity import examined, read_deeply, resumable
@@ -44,7 +45,10 @@ class Pruned:
 
 
 def carry_out(found: Holdings, made: Plan) -> Iterator[Outcome]:
-    """Move what may go, and yield what became of each. Raises RefusedError for stores elsewhere, and WriteError."""
+    """Move what may go, and yield what became of each. Raises RefusedError for stores elsewhere.
+
+    What cannot be moved stays, and the others go all the same.
+    """
     elsewhere = next((each.path for each in made.going if is_address(each.path)), None)
     if elsewhere is not None:
         raise RefusedError(
@@ -65,13 +69,20 @@ def carry_out(found: Holdings, made: Plan) -> Iterator[Outcome]:
             store = _store_of(each.path, found.stores)
             if store not in trash:
                 trash[store] = closing.enter_context(Trash(store))
-            if not trouble:
-                try:
-                    for path in (*_beside(each, found.inventory, made), each.path):
-                        trash[store].take(path)
-                except RefusedError as error:
-                    trouble = error.message
-            yield Outcome(each, "" if trouble else trash[store].path, trouble)
+            if trouble:
+                yield Outcome(each, trouble=trouble)
+            else:
+                yield from in_one_go(partial(_moved, each, found.inventory, made, trash[store]))
+
+
+def _moved(going: Held, inventory: str, made: Plan, trash: Trash) -> Outcome:
+    try:
+        trash.take([going.path, *_beside(going, inventory, made)])
+    except (RefusedError, WriteError) as error:
+        return Outcome(going, trouble=error.message.rstrip("."))
+    except OSError as error:
+        return Outcome(going, trouble=f"{error.filename} cannot be looked at: {error.strerror}")
+    return Outcome(going, trash.path)
 
 
 def _store_of(path: str, stores: Iterable[str]) -> str:

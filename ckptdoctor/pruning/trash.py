@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
+from functools import partial
+from shlex import quote
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from ckptdoctor.checkpoint.process import patience
 from ckptdoctor.errors import DamagedError, RefusedError, UnreadableError, WriteError
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import system_says
@@ -22,6 +26,8 @@ from ckptdoctor.writing.system import sync_data, sync_directory
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+Done = TypeVar("Done")
 
 FOLDER = ".ckptdoctor-trash"
 _LOG = "log.jsonl"
@@ -43,9 +49,22 @@ class Trash:
         if self._log >= 0:
             os.close(self._log)
 
-    def take(self, path: str) -> None:
-        """Move a file or folder of the store here, by a rename. Raises RefusedError, and WriteError."""
+    def take(self, paths: Sequence[str]) -> None:
+        """Move a checkpoint of the store here, first itself and then the files next to it, each by a rename.
+
+        Where one of them cannot be moved, those before it are moved back. Raises RefusedError, and WriteError.
+        """
+        try:
+            for path in paths:
+                self._take(path)
+        except (RefusedError, WriteError):
+            for path in paths:
+                self._put_back(path)
+            raise
+
+    def _take(self, path: str) -> None:
         name = _below(self.store, path)
+        target = os.path.join(self.path, _KEPT, name)
         try:
             if os.lstat(path).st_dev != os.stat(self.store).st_dev:
                 raise RefusedError(f"{path} is on another file system than {self.store}: audit and prune it by itself.")
@@ -58,7 +77,26 @@ class Trash:
             sync_directory(os.path.dirname(target))
             self._write({"event": "moved", "path": name})
         except OSError as error:
-            raise WriteError(f"{path} could not be moved into {self.path or FOLDER}: {system_says(error)}") from error
+            if not os.path.lexists(path) and not os.path.lexists(target):  # another prune, or its owner, was faster
+                raise RefusedError(f"{path} is no longer there") from error
+            where = self.path or os.path.join(self.store, FOLDER)
+            raise WriteError(f"{path} could not be moved into {where}: {system_says(error, 'write')}") from error
+
+    def _put_back(self, path: str) -> None:
+        name = _below(self.store, path)
+        kept = os.path.join(self.path, _KEPT, name)
+        if not self.path or not os.path.lexists(kept):
+            return
+        try:
+            trouble = _give_back(kept, path)
+        except OSError as error:
+            trouble = system_says(error, "write") if os.path.lexists(kept) else ""
+        if trouble:
+            raise WriteError(
+                f"{path} could not be moved back out of {self.path}: {trouble.rstrip('.')}. "
+                f"Fix that, then bring it back: ckptdoctor prune --restore {quote(self.path)}"
+            )
+        _note(self._log, name)
 
     def _make(self) -> None:
         if self._log >= 0:
@@ -79,6 +117,12 @@ def _append(log: int, event: dict[str, str]) -> None:
     line = json.dumps({"time": _now().isoformat(timespec="seconds"), **event}, ensure_ascii=True) + "\n"
     os.write(log, line.encode())
     sync_data(log)
+
+
+def _note(log: int, name: str) -> None:
+    """Write down what came back: for people, since what is in the trash shows it as well."""
+    with suppress(OSError):  # a disk that is full must not keep the next one from coming back
+        _append(log, {"event": "restored", "path": name})
 
 
 def _now() -> datetime:
@@ -119,8 +163,9 @@ class Restored:
 def restored(trash: str) -> Iterator[Restored]:
     """Move all that a trash folder holds back to where it was, and yield what became of each.
 
-    Nothing is overwritten: where something else has its path by now, it stays in the trash. Called again, it goes on.
-    Raises UnreadableError for what is not a trash folder, DamagedError for a log that cannot be read, and WriteError.
+    Nothing is overwritten: where something else has its path by now, or the system refuses, it stays in the trash.
+    Called again, it goes on. Raises UnreadableError for what is not a trash folder, and DamagedError for a log that
+    cannot be read.
     """
     trash = os.path.realpath(trash)
     store = os.path.dirname(os.path.dirname(trash))
@@ -131,14 +176,31 @@ def restored(trash: str) -> Iterator[Restored]:
             kept, path = os.path.join(trash, _KEPT, name), os.path.join(store, name)
             if not os.path.lexists(kept):  # it was never moved, or is back already
                 continue
-            trouble = _give_back(kept, path)
-            if not trouble:
-                _append(log, {"event": "restored", "path": name})
-            yield Restored(path, trouble)
-    except OSError as error:
-        raise WriteError(f"{trash} could not be restored: {system_says(error)} Fix that, then try again.") from error
+            yield from in_one_go(partial(_brought_back, log, kept, path, name))
     finally:
         os.close(log)
+
+
+def _brought_back(log: int, kept: str, path: str, name: str) -> Restored:
+    try:
+        trouble = _give_back(kept, path)
+    except OSError as error:
+        trouble = system_says(error, "write").rstrip(".") if os.path.lexists(kept) else ""
+    if not trouble:
+        _note(log, name)
+    return Restored(path, trouble)
+
+
+def in_one_go(move: Callable[[], Done]) -> Iterator[Done]:
+    """Move something that Ctrl-C must not cut in two, and yield what became of it, before Ctrl-C ends the rest."""
+    done: list[Done] = []
+    try:
+        with patience():
+            done.append(move())
+    except KeyboardInterrupt:
+        yield from done
+        raise
+    yield from done
 
 
 def _opened(trash: str) -> int:
@@ -149,7 +211,7 @@ def _opened(trash: str) -> int:
         with open(path, "rb") as file:
             os.ftruncate(log, file.read().rfind(b"\n") + 1)
     except OSError as error:
-        raise UnreadableError(f"{path} cannot be written: {system_says(error)}") from error
+        raise UnreadableError(f"{path} cannot be written: {system_says(error, 'write')}") from error
     return log
 
 

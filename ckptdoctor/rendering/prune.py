@@ -74,6 +74,15 @@ def restored(outcome: Restored) -> str:
     return f"kept in the trash: {path}: {escape(outcome.trouble)}" if outcome.trouble else f"restored {path}"
 
 
+def came_back(trash: str, every: Sequence[Restored], *, over: bool) -> str:
+    """How many came back, and, where some did not, how the rest does."""
+    back = [each for each in every if not each.trouble]
+    said = f"Restored {plural(len(back), 'checkpoint or file', 'checkpoints and files')} from {escape(trash)}."
+    if over and len(back) == len(every):
+        return said
+    return f"{said}\nTo bring the rest back: ckptdoctor prune --restore {quote(trash)}"
+
+
 # ---- JSON
 
 

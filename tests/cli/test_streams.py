@@ -45,3 +45,10 @@ def test_closed_streams_are_as_if_nobody_read_them(path, closed, tmp_path):
         done = shell(f"ckptdoctor {command} {closed}", path, tmp_path / "out.pt")
         assert done.returncode == 0 and "Error" not in done.stderr
     assert path.read_bytes() == before and torch.load(tmp_path / "out.pt")["a"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("broken", ["2>&-", "2>/dev/full"])
+def test_a_note_that_cannot_be_written_does_not_cost_the_answer(path, broken):
+    """Scripts take the path from stdout, whatever becomes of what is said about it."""
+    done = shell(f'ckptdoctor latest "$1" {broken}', path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{path}\n", "")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import zipfile
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
 
 import ckptdoctor
-from tests.commands import run_here
+from tests.commands import run_anew, run_here
 from tests.runs.generated import KINDS, Run, make
 
 FLAGS = (
@@ -294,6 +296,103 @@ def test_an_inventory_of_an_audit_that_did_not_end_is_refused(run, tmp_path):
     rows.close()
     done = run_here("prune", "store.db", "--keep-last", "1", cwd=tmp_path)
     assert done.returncode == 2 and b"did not finish" in done.stderr
+
+
+def unread(*words, cwd, stdout=None):
+    """A command of which nobody reads what it writes, or which writes it into this file."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        return run_anew(*words, cwd=cwd, stdout=writing if stdout is None else stdout)
+    finally:
+        os.close(writing)
+
+
+def test_moving_goes_on_when_nobody_reads_about_it(run, tmp_path):
+    """As in a pipe into head: all of it is moved, and brought back, and stderr has the command that does so."""
+    audit(tmp_path, "run")
+    before = contents(run)
+    done = unread("prune", "store.db", "--keep-last", "1", "--apply", cwd=tmp_path)
+    (trash,) = trashes(run)
+    assert done.returncode == 0 and len(list(run.glob("*.pt"))) == 1
+    assert f"To bring them back: ckptdoctor prune --restore {trash}" in done.stderr.decode()
+    done = unread("prune", "--restore", trash, cwd=tmp_path)
+    assert (done.returncode, contents(run)) == (0, before)
+    assert done.stderr.decode() == f"Restored 5 checkpoints and files from {trash}.\n"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no disk that is always full")
+def test_moving_goes_on_when_its_lines_go_to_a_full_disk(run, tmp_path):
+    """The status says that the output is not there, and stderr what was done."""
+    audit(tmp_path, "run")
+    with open("/dev/full", "wb") as full:
+        done = unread("prune", "store.db", "--keep-last", "1", "--apply", cwd=tmp_path, stdout=full)
+    said = done.stderr.decode()
+    assert done.returncode == 2 and "Moved 5 checkpoints" in said and "The output cannot be written" in said
+    assert len(list(run.glob("*.pt"))) == 1
+
+
+@pytest.mark.parametrize(("fault", "status"), [(KeyboardInterrupt, 130), (RuntimeError, 2)])
+def test_what_ends_it_midway_leaves_the_json_of_what_was_done(run, tmp_path, fault, status):
+    """And so it is on the way back."""
+    audit(tmp_path, "run")
+    before = contents(run)
+    real, calls = os.rename, []
+
+    def third(*words):
+        calls.append(words)
+        if len(calls) == 3:
+            raise fault
+        real(*words)
+
+    with mock.patch("os.rename", third):
+        done = run_here("prune", "store.db", "--keep-last", "1", "--apply", "--format", "json", cwd=tmp_path)
+    (trash,) = trashes(run)
+    moved = [each["path"] for each in json.loads(done.stdout)["checkpoints"] if each["moved_to"] == str(trash)]
+    assert done.returncode == status and moved == [str(run / f"model_step{step}.pt") for step in (100, 200)]
+    assert f"ckptdoctor prune --restore {trash}" in done.stderr.decode()
+
+    real = os.link
+    calls.clear()
+    (run / "model_step300.pt").rename(trash / "files" / "model_step300.pt")
+    with mock.patch("os.link", lambda *words, **_: third(*words)):
+        done = run_here("prune", "--restore", trash, "--format", "json", cwd=tmp_path)
+    assert [each["path"] for each in json.loads(done.stdout)["restored"]] == moved and done.returncode == status
+    assert f"To bring the rest back: ckptdoctor prune --restore {trash}" in done.stderr.decode()
+    assert run_here("prune", "--restore", trash, cwd=tmp_path).returncode == 0 and contents(run) == before
+
+
+def test_what_cannot_be_moved_stays_and_the_others_go(tmp_path):
+    """The weights stay where the state of their optimizer cannot go with them, and so does what has gone meanwhile."""
+    for name in ("a", "b", "c"):
+        (tmp_path / "store" / name).mkdir(parents=True)
+        for step in (100, 200):
+            save(tmp_path / "store" / name / f"model_{step}.pt", step)
+            torch.save(adam(1.0), tmp_path / "store" / name / f"optimizer_{step}.pt")
+    audit(tmp_path, "store")
+    real = os.rename
+
+    def refused(source, target):
+        if source.endswith("a/optimizer_100.pt"):
+            raise PermissionError(errno.EACCES, "Permission denied", source)
+        if source.endswith("b/model_100.pt"):
+            os.unlink(source)
+        real(source, target)
+
+    with mock.patch("os.rename", refused):
+        done = run_here("prune", "store.db", "--keep-last", "1", "--apply", "--format", "json", cwd=tmp_path)
+    store = tmp_path / "store"
+    (trash,) = trashes(store)
+    troubles = [each["trouble"] for each in json.loads(done.stdout)["checkpoints"] if not each["stays"]]
+    assert done.returncode == 1 and troubles == [
+        f"{store}/a/optimizer_100.pt could not be moved into {trash}: Permission denied. The owner of it, or of a "
+        "folder that it is in, can grant write access",
+        f"{store}/b/model_100.pt is no longer there",
+        None,
+    ]
+    left = {str(each.relative_to(store)) for each in store.glob("[abc]/*")}
+    assert {"a/model_100.pt", "a/optimizer_100.pt", "b/optimizer_100.pt"} < left
+    assert not {"c/model_100.pt", "c/optimizer_100.pt"} & left
 
 
 def test_the_state_of_an_optimizer_next_to_weights_goes_with_them(tmp_path):

@@ -69,7 +69,7 @@ def _filled(store: Path) -> list[Path]:
 def _move(store: Path, going: list[Path]) -> str:
     with Trash(str(store)) as trash:
         for each in going:
-            trash.take(str(each))
+            trash.take([str(each)])
         return trash.path
 
 
@@ -158,7 +158,7 @@ def test_only_what_is_in_the_store_is_moved(tmp_path: Path) -> None:
     with Trash(str(tmp_path / "store")) as trash:
         for path in (tmp_path / "other.pt", tmp_path / "store"):
             with pytest.raises(RefusedError, match="not in the store"):
-                trash.take(str(path))
+                trash.take([str(path)])
     assert not (tmp_path / "store" / FOLDER).exists()
 
 

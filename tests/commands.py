@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import atexit
 import contextlib
+import ctypes
 import errno
 import io
 import json
@@ -19,6 +20,8 @@ import time
 from functools import cache
 from pathlib import Path
 from unittest import mock
+
+import pytest
 
 from tests.command_server import LARGEST
 
@@ -73,6 +76,22 @@ def run_anew(*arguments, cwd, stdin=None, env=None, timeout=PATIENCE, **options)
     given = {"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}
     given |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     return subprocess.run(line, cwd=cwd, env=env, timeout=timeout, check=False, **given)
+
+
+with_modes = pytest.mark.skipif(
+    sys.platform == "win32" or (sys.platform != "linux" and os.geteuid() == 0),
+    reason="Windows has no such modes, and only on Linux can root give up that nothing is forbidden to it",
+)
+
+
+_PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH = 24, 1, 2  # linux/prctl.h, linux/capability.h
+
+
+def as_others_may():
+    """Give up what lets root read everything."""
+    if os.geteuid() == 0:
+        call = ctypes.CDLL(None).prctl
+        assert not [each for each in (_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH) if call(_PR_CAPBSET_DROP, each, 0, 0, 0)]
 
 
 def leave_gloo():

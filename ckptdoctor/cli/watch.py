@@ -9,7 +9,7 @@ import click
 
 from ckptdoctor.checkpoint.progress import Progress, heard, now_and_then
 from ckptdoctor.cli.command import Choice, Command
-from ckptdoctor.cli.console import emit, narrate, only_problems, paint
+from ckptdoctor.cli.console import emit, narrate, only_problems, paint, print_error
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import as_json, color, files, quiet
 from ckptdoctor.cli.progress import ProgressBar
@@ -72,9 +72,9 @@ def command(
 ) -> ExitStatus:
     """Print a line for each new checkpoint of a run when it is complete.
 
-    RUN is the folder of a run, as for latest; it need not exist yet. Each line has the step, the size, the time, how
-    far the weights have moved since the checkpoint before, and what was proven: every byte is read. Checkpoints that
-    are already there have no line, except with --once.
+    RUN is the folder of a run, as for latest; without --once it need not exist yet. Each line has the step, the size,
+    the time, how far the weights have moved since the checkpoint before, and what was proven: every byte is read.
+    Checkpoints that are already there have no line, except with --once.
 
     Nothing is printed about a checkpoint that is still being written: its names, the file that the library writes last,
     and its headers show that, and sizes and times must be the same in two looks. One that stays cut off for a minute is
@@ -101,6 +101,8 @@ def command(
     finally:
         bar.close()
     narrate(shown.ended(end.why, watcher))
+    if end.well and end.unseen:
+        return ExitStatus.TROUBLE
     return ExitStatus.CLEAN if end.well else ExitStatus.FINDINGS
 
 
@@ -118,7 +120,7 @@ def _told(watcher: Watcher, bar: ProgressBar, style: str, color: str) -> Ended:
             if not watcher.request.once:
                 narrate(shown.began(event))
         elif isinstance(event, Unseen):
-            narrate(event.why)
+            print_error(event.why)
         elif not (only_problems.get() and event.valid):
             if style == "json":
                 from ckptdoctor import __version__

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ckptdoctor import formats
-from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
+from ckptdoctor.errors import CkptDoctorError, MissingFileError, UnreadableError, UsageError
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.remote.addresses import is_address, shown
 from ckptdoctor.remote.entry import Entry
@@ -62,6 +62,7 @@ _MARKER = "-unfinished"  # NeMo has a file of this name next to a checkpoint tha
 _OWN = re.compile(r"trainer_state\.json|\.metadata|.*\.distcp|mp_rank_\d+.*|random_states_\d+\.pkl|.*\.index\.json")
 _RUNS = re.compile(r"checkpoint[-_]\d+")
 
+_NOBODYS = "lost+found"  # of the file system, where the run is the top of one
 _DEEPEST = 4  # folders below a run that are searched for its checkpoints
 _MOST_NAMED = 3
 
@@ -87,24 +88,47 @@ class Candidate:
     size: int = 0
 
 
+@noun
+class Unlisted:
+    """A folder in a run that cannot be listed, and ``why``; ``name`` and ``version`` are as those of a candidate."""
+
+    path: str
+    name: str
+    version: int
+    why: str
+
+
 def candidates(run: str) -> tuple[Candidate, ...]:
     """Return the candidates of a run in no order; a file, or a folder that is one checkpoint, is its own only one.
 
     Raises UnreadableError where it cannot be listed, and UsageError where it holds several runs.
     """
+    return listed_run(run)[0]
+
+
+def listed_run(run: str) -> tuple[tuple[Candidate, ...], tuple[Unlisted, ...]]:
+    """Return the same, and the folders in the run that cannot be listed. There may be candidates in these.
+
+    Raises UnreadableError, too, where there are none elsewhere.
+    """
     found = entries_unless_file(run)
     if found is None:
-        return (alone(run, folder=False),)
+        return (alone(run, folder=False),), ()
     if is_one(found):
-        return (alone(run, folder=True),)
-    groups = _groups(found)
+        return (alone(run, folder=True),), ()
+    unlisted: list[Unlisted] = []
+    groups = _groups(found, unlisted)
     if not groups:
-        return (alone(run, folder=True),) if is_checkpoint(run) else ()
+        if is_checkpoint(run):
+            return (alone(run, folder=True),), ()
+        if unlisted:
+            raise UnreadableError(unlisted[0].why)
+        return (), ()
     runs = _runs(groups)
     if len(runs) > 1:
         here = [shown(below(run, each)) for each in runs[:_MOST_NAMED]]
         raise UsageError(f"{shown(run)} holds several runs, not one. Name one of them, such as {listed(here)}.")
-    return tuple([each for group in groups.values() for each in group])
+    return tuple([each for group in groups.values() for each in group]), tuple(unlisted)
 
 
 def is_one(found: Iterable[Entry]) -> bool:
@@ -153,7 +177,9 @@ def run_of(folder: str) -> str:
     return "/".join(steps)
 
 
-def _groups(found: list[Entry], prefix: str = "", depth: int = 0) -> dict[str, list[Candidate]]:
+def _groups(
+    found: list[Entry], unlisted: list[Unlisted], prefix: str = "", depth: int = 0
+) -> dict[str, list[Candidate]]:
     """Return the candidates by the folder below the run that they are in: those that are met first on each way.
 
     Folders that only hold checkpoints are looked into in any case, and others where there is nothing above them.
@@ -162,27 +188,36 @@ def _groups(found: list[Entry], prefix: str = "", depth: int = 0) -> dict[str, l
     groups = {prefix.rstrip("/"): group} if group else {}
     if depth == _DEEPEST:
         return groups
-    inner = [each for each in found if each.folder and not each.name.startswith(".")]
+    inner = [each for each in found if each.folder and not each.name.startswith(".") and each.name != _NOBODYS]
     for each in [each for each in inner if each.name in _HOLDERS]:
-        groups |= _inside(each, prefix, depth)
+        groups |= _inside(each, unlisted, prefix, depth)
     if not groups:
         for each in sorted(inner, key=lambda entry: entry.name):
-            groups |= _inside(each, prefix, depth)
+            groups |= _inside(each, unlisted, prefix, depth)
             if len(_runs(groups)) > _MOST_NAMED:  # more are not asked for
                 break
     return groups
 
 
-def _inside(folder: Entry, prefix: str, depth: int) -> dict[str, list[Candidate]]:
+def _inside(folder: Entry, unlisted: list[Unlisted], prefix: str, depth: int) -> dict[str, list[Candidate]]:
+    name = f"{prefix}{folder.name}"
     try:
-        return _groups(entries(folder.path), f"{prefix}{folder.name}/", depth + 1)
-    except UnreadableError:  # not ours to read
+        return _groups(entries(folder.path), unlisted, f"{name}/", depth + 1)
+    except MissingFileError:  # removed meanwhile
         return {}
+    except UnreadableError as error:
+        unlisted.append(Unlisted(folder.path, name, _version_of(name), error.message))
+        return {}
+
+
+def _version_of(way: str) -> int:
+    """Return the number of Lightning's folder version_N on the way below a run; 0 where there is none."""
+    return next((int(match[1]) for step in way.split("/") if (match := _VERSION.fullmatch(step))), 0)
 
 
 def in_folder(found: list[Entry], prefix: str) -> list[Candidate]:
     """Return the candidates among what is directly in a folder, which is ``prefix`` below its run ("" or "a/b/")."""
-    version = next((int(match[1]) for step in prefix.split("/") if (match := _VERSION.fullmatch(step))), 0)
+    version = _version_of(prefix)
     writing = {each.name.removesuffix(_MARKER) for each in found if each.name.endswith(_MARKER)}
     optimizers: dict[Key, list[str]] = {}
     for each in found:

@@ -7,20 +7,20 @@ contents. Where a name and its contents disagree, all contents of its series are
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cmp_to_key
 from time import perf_counter
 
 from ckptdoctor.noun import noun
 from ckptdoctor.remote.addresses import shown
-from ckptdoctor.runs.grouping import Candidate, candidates
+from ckptdoctor.runs.grouping import Candidate, Unlisted, listed_run
 from ckptdoctor.runs.step import Position, compared, disagree
 from ckptdoctor.runs.validity import Examined, Level, examined, read_deeply, resumable
 
 
 @noun
 class PassedOver:
-    """A newer checkpoint that does not reach what was asked for, and why."""
+    """A newer checkpoint that does not reach what was asked for, or a folder that may hold one, and why."""
 
     path: str
     name: str
@@ -82,7 +82,8 @@ def search(run: str, *, needs_resumable: bool = False, verified: bool = False) -
     Raises UnreadableError where the run cannot be listed, and UsageError where it holds several runs.
     """
     started = perf_counter()
-    looking = _Looking(candidates(run))
+    there, unlisted = listed_run(run)
+    looking = _Looking(there)
     passed: list[PassedOver] = []
     found: Latest | None = None
     for each in looking.newest_first():
@@ -91,12 +92,15 @@ def search(run: str, *, needs_resumable: bool = False, verified: bool = False) -
             passed.append(PassedOver(shown(each.candidate.path), each.candidate.name, why))
             continue
         said = looking.position(each.candidate)
+        passed += _unlisted(unlisted, each.candidate.version)
         found = Latest(
             *(run, each.candidate.path, each.candidate.name, said.step, said.epoch, said.source or "its name", levels),
             *(tuple(passed), without, unproven, tuple(looking.disagreements), looking.opened),
             perf_counter() - started,
         )
         break
+    else:
+        passed += _unlisted(unlisted, 0)
     asked = (
         Level.HEADERS,
         *((Level.BYTES, Level.VALUES) if verified else ()),
@@ -106,6 +110,11 @@ def search(run: str, *, needs_resumable: bool = False, verified: bool = False) -
         *(shown(run), asked, found, tuple(passed), tuple(looking.disagreements)),
         *(len(looking.all), looking.opened, perf_counter() - started),
     )
+
+
+def _unlisted(folders: Iterable[Unlisted], version: int) -> list[PassedOver]:
+    """Return the folders that cannot be listed and may hold a newer checkpoint than one of this version."""
+    return [PassedOver(shown(each.path), each.name, each.why) for each in folders if each.version >= version]
 
 
 def _judged(

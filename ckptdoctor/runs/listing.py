@@ -33,8 +33,10 @@ def entries(path: str) -> list[Entry]:
             for each in scanned:
                 try:
                     status = each.stat()
-                except OSError:  # a link to nothing, or removed meanwhile
-                    continue
+                except OSError as error:
+                    if each.is_symlink() or isinstance(error, FileNotFoundError):  # to nothing, or removed meanwhile
+                        continue
+                    raise  # names can be read, and nothing about them
                 size, modified = status.st_size, status.st_mtime
                 found.append(entry(each.name, each.path, each.is_dir(), size, modified, status, each.is_symlink()))
     except FileNotFoundError as error:

@@ -11,6 +11,7 @@ from ckptdoctor.noun import noun
 from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.runs.grouping import Candidate
 from ckptdoctor.runs.listing import entries
+from ckptdoctor.wording import system_says
 
 _DEEPEST = 4  # folders in the folder of a checkpoint: of ranks, of FSDP, of a model in several parts
 
@@ -45,7 +46,10 @@ def _without(name: str, numbers: Sequence[int]) -> str:
 
 
 def files_of(candidate: Candidate) -> Files | None:
-    """Return the files of a candidate as they are now; None where it is gone."""
+    """Return the files of a candidate as they are now; None where it is gone.
+
+    Raises UnreadableError where a folder of it cannot be listed.
+    """
     if is_address(candidate.path):
         if not candidate.folder:
             return Files(((candidate.name, candidate.size, candidate.modified, 0),))
@@ -57,6 +61,8 @@ def files_of(candidate: Candidate) -> Files | None:
         if not candidate.folder:
             return Files((_file(candidate.path, candidate.name),))
         return Files(tuple(sorted(_below(candidate.path))))
+    except PermissionError as error:
+        raise UnreadableError(f"{error.filename} cannot be listed: {system_says(error)}") from error
     except OSError:  # removed, or renamed
         return None
 

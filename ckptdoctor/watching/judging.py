@@ -154,9 +154,10 @@ def base_of(found: Examined, files: Files, *, headers_only: bool = False) -> Bas
         for path in found.parts.paths:
             with formats.opened(path) as (source, container):
                 samples.append(sample(formats.read(source, container), source))
+        samples = samples if files_of(found.candidate) == files else []
     except CkptDoctorError:  # it is gone already
         samples = []
-    return Base(found, files, tuple(samples) if files_of(found.candidate) == files else ())
+    return Base(found, files, tuple(samples))
 
 
 def _moved(before: Base, found: Examined) -> tuple[float | None, str, bool]:

@@ -15,7 +15,7 @@ from time import monotonic, sleep
 from ckptdoctor.errors import MissingFileError, UnreadableError, UsageError
 from ckptdoctor.noun import field, noun, replace
 from ckptdoctor.remote.addresses import is_address, shown
-from ckptdoctor.runs.grouping import Candidate, candidates
+from ckptdoctor.runs.grouping import Candidate, listed_run
 from ckptdoctor.runs.latest import search
 from ckptdoctor.runs.step import Position
 from ckptdoctor.runs.validity import Examined, examined
@@ -78,17 +78,21 @@ class Began:
 
 @noun
 class Unseen:
-    """Why the run could not be listed this time; it is tried again."""
+    """Why the run, or a folder in it, could not be listed this time; it is tried again."""
 
     why: str
 
 
 @noun
 class Ended:
-    """Why nothing more is waited for; ``well`` where that is what was asked for."""
+    """Why nothing more is waited for; ``well`` where that is what was asked for.
+
+    ``unseen`` where something could not be listed in the last look: there may be more checkpoints.
+    """
 
     why: str
     well: bool
+    unseen: bool = False
 
 
 @noun(frozen=False)
@@ -110,7 +114,8 @@ class Watcher:
     """One run that is watched, for how many ``seconds``.
 
     ``lines`` counts the checkpoints that were complete, and ``invalid`` those of them that are not valid.
-    ``unfinished`` are the candidates that are not complete by now, and why.
+    ``unfinished`` are the candidates that are not complete by now, and why. ``unseen`` says what could not be listed in
+    the last look, by its path.
     """
 
     def __init__(self, request: WatchRequest, wait: Callable[[float], None] = sleep) -> None:
@@ -122,7 +127,8 @@ class Watcher:
         self._known: dict[str, _Known] = {}
         self._before: Base | None = None
         self._new = 0.0  # when the last line came
-        self._unseen = ""
+        self.unseen: dict[str, str] = {}
+        self._unlisted: dict[str, str] = {}  # folders in the run that may hold candidates
 
     @property
     def seconds(self) -> float:
@@ -157,21 +163,23 @@ class Watcher:
                     yield end
                     return
             if request.once:
-                yield Ended("", well=True)
+                yield Ended("", well=True, unseen=bool(self.unseen))
                 return
             if not alive:
                 short = "" if request.until is None else f" before step {request.until:,}"
-                yield Ended(f"Process {request.pid} has ended{short}", well=not short)
+                yield Ended(f"Process {request.pid} has ended{short}", well=not short, unseen=bool(self.unseen))
                 return
             if request.timeout is not None and monotonic() - self._new >= request.timeout:
                 yield Ended(f"No new checkpoint for {request.timeout:g} s", well=False)
                 return
 
     def checkpoints(self) -> Iterator[Watched]:
-        """Yield the new checkpoints alone."""
+        """Yield the new checkpoints alone. Raises UnreadableError at the end where a folder could not be listed."""
         for each in self.events():
             if isinstance(each, Watched):
                 yield each
+            elif isinstance(each, Ended) and each.unseen:
+                raise UnreadableError(next(iter(self.unseen.values())))
 
     def _end_with(self, each: Watched) -> Ended | None:
         """Return the end that a checkpoint brings; None where it brings none."""
@@ -195,25 +203,36 @@ class Watcher:
             return Began(shown(run), False, 0)
         now = monotonic()
         for each in found:
-            files = None if each.unfinished else files_of(each)
+            files = None if each.unfinished else self._files(each, {})
             if files is not None:
                 self._known[each.path] = _Known(files, now, over=not self.request.once)
         if self.request.once:
             return Began(shown(run), True, len(found))
         newest = search(run).found
         base = next((each for each in found if newest is not None and each.path == newest.path), None)
-        files = files_of(base) if base is not None else None
+        files = self._files(base, {}) if base is not None else None
         if base is None or files is None:
             return Began(shown(run), True, len(found))
         self._before = base_of(examined(base), files, headers_only=self.request.headers_only)
         return Began(shown(run), True, len(found), base.name, self._before.found.reached)
 
+    def _files(self, candidate: Candidate, unseen: dict[str, str]) -> Files | None:
+        """Return the files of a candidate; None where it is gone, or cannot be listed, which is noted as ``unseen``."""
+        try:
+            return files_of(candidate)
+        except UnreadableError as error:
+            unseen[candidate.path] = error.message
+            return None
+
     def _candidates(self) -> tuple[Candidate, ...] | None:
         """Return the candidates that are there, links to others left out; None where the run is not there."""
         try:
-            found = candidates(self.request.run)
+            found, unlisted = listed_run(self.request.run)
         except MissingFileError:
+            if self.request.once:  # there will be no other look
+                raise
             return None
+        self._unlisted = {each.path: each.why for each in unlisted}
         if is_address(self.request.run):
             return found
         own = {os.path.realpath(each.path) for each in found if not os.path.islink(each.path)}
@@ -227,11 +246,9 @@ class Watcher:
         try:
             found = self._candidates() or ()
         except UnreadableError as error:  # a store, or a disk of the network, that does not answer
-            if error.message != self._unseen:
-                self._unseen = error.message
-                yield Unseen(error.message)
+            yield from self._note_unseen({self.request.run: error.message})
             return
-        self._unseen = ""
+        unseen = dict(self._unlisted)
         self.unfinished = {}
         ready: list[tuple[Candidate, _Known]] = []
         now = monotonic()
@@ -241,17 +258,24 @@ class Watcher:
             if each.unfinished:
                 self.unfinished[each.name] = each.unfinished
                 continue
-            known = self._looked_at(each, now)
+            known = self._looked_at(each, now, unseen)
             if known is None or known.over:
                 continue
             if known.looks or not alive:
                 ready.append((each, known))
             else:
                 self.unfinished[each.name] = "it is being written"
+        yield from self._note_unseen(unseen)
         for candidate, known in sorted(ready, key=self._turn):
             line = self._told(candidate, known, now, final=self.request.once or not alive)
             if line is not None:
                 yield line
+
+    def _note_unseen(self, unseen: dict[str, str]) -> Iterator[Unseen]:
+        """Yield what cannot be listed in this look and could in the one before, or for another reason."""
+        new = [why for path, why in unseen.items() if self.unseen.get(path) != why]
+        self.unseen = unseen
+        yield from map(Unseen, new)
 
     def _turn(self, ready: tuple[Candidate, _Known]) -> tuple[object, ...]:
         candidate, known = ready
@@ -259,13 +283,13 @@ class Watcher:
         order = (candidate.version, not numbers.any, numbers.key) if self.request.once else (0, False, ())
         return (*order, known.files.saved, numbers.key, candidate.name)
 
-    def _looked_at(self, candidate: Candidate, now: float) -> _Known | None:
+    def _looked_at(self, candidate: Candidate, now: float, unseen: dict[str, str]) -> _Known | None:
         """Return what is known of a candidate with its files as they are now; None where it is gone."""
         known = self._known.get(candidate.path)
         settled = known is not None and known.over and known.looks >= _SETTLED
         if settled and candidate.folder and is_address(candidate.path):
             return known
-        files = files_of(candidate)
+        files = self._files(candidate, unseen)
         if files is None:
             return None
         if known is not None and known.valid and set(known.files.each) < set(files.each):
@@ -289,7 +313,7 @@ class Watcher:
             return None
         request = self.request
         line = judged(request.run, found, known.files, self._before, headers_only=request.headers_only)
-        if files_of(candidate) != known.files:  # it was changed or removed while it was read
+        if self._files(candidate, {}) != known.files:  # it was changed or removed while it was read
             self._known.pop(candidate.path, None)
             return None
         known.over, known.valid, known.found = True, line.valid, None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import subprocess
@@ -16,6 +15,7 @@ from safetensors.torch import save_file
 
 from tests import commands
 from tests.broken_shards import folder, name
+from tests.commands import as_others_may, with_modes
 from tests.writing.helpers import leftovers
 
 _LIMIT = 20_000  # bytes that a file may have where there is no more room
@@ -79,17 +79,11 @@ def test_what_is_not_there(place: Path, arguments: str, said: str):
     assert sorted(os.listdir(place)) == before
 
 
-with_modes = pytest.mark.skipif(
-    sys.platform == "win32" or (sys.platform != "linux" and os.geteuid() == 0),
-    reason="Windows has no such modes, and only on Linux can root give up that nothing is forbidden to it",
-)
-
-
 @with_modes
 def test_a_folder_that_is_not_ours_to_read(place: Path):
     """Nothing is said of what it holds."""
     (place / "some").chmod(0)
-    status, text = run("check", "some", cwd=place, before=_as_others_may)
+    status, text = run("check", "some", cwd=place, before=as_others_may)
     (place / "some").chmod(0o700)
     why = "Permission denied. The owner of it, or of a folder that it is in, can grant read access."
     assert (status, text) == (2, f"error: some cannot be listed: {why}\n")
@@ -99,18 +93,8 @@ def test_a_folder_that_is_not_ours_to_read(place: Path):
 def test_a_file_that_is_not_ours_to_read(place: Path):
     """Who can help is said."""
     (place / "m.pt").chmod(0)
-    status, text = run("check", "m.pt", cwd=place, before=_as_others_may)
+    status, text = run("check", "m.pt", cwd=place, before=as_others_may)
     assert (status, text.startswith("error: m.pt cannot be opened: Permission denied. The owner of it, ")) == (2, True)
-
-
-_PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH = 24, 1, 2  # linux/prctl.h, linux/capability.h
-
-
-def _as_others_may() -> None:
-    """Give up what lets root read everything."""
-    if os.geteuid() == 0:
-        call = ctypes.CDLL(None).prctl
-        assert not [each for each in (_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH) if call(_PR_CAPBSET_DROP, each, 0, 0, 0)]
 
 
 def test_a_disk_without_room(place: Path):
@@ -152,9 +136,9 @@ def test_a_shard_that_is_not_ours_to_read(place: Path):
     folder(place / "shards")
     shard = place / "shards" / name(2)
     shard.chmod(0)
-    status, text = run("check", "shards", cwd=place, before=_as_others_may)
+    status, text = run("check", "shards", cwd=place, before=as_others_may)
     assert status == 1
     assert f"{name(2)}, with 8 tensors of the index, cannot be opened: Permission denied. The owner of it" in text
-    status, text = run("salvage", "shards", cwd=place, before=_as_others_may)
+    status, text = run("salvage", "shards", cwd=place, before=as_others_may)
     assert status == 1
     assert f"{name(2)} cannot be opened: Permission denied. The owner of it" in text

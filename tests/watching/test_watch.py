@@ -18,7 +18,7 @@ import ckptdoctor
 from ckptdoctor.rendering.watch import line as rendered
 from ckptdoctor.watching.judging import Watched
 from ckptdoctor.watching.watch import Began, Ended, Watcher, WatchRequest
-from tests.commands import run_here
+from tests.commands import ROOT, as_others_may, run_anew, run_here, with_modes
 from tests.runs.generated import KINDS, Run, Saved, adam, weights
 
 
@@ -293,6 +293,81 @@ def test_scripts_ask_once(tmp_path):
     assert run_here(*asked, "--fail-on", "invalid", cwd=tmp_path).returncode == 0
     done = run_here(*asked, "--fail-on", "unresumable", cwd=tmp_path)
     assert done.returncode == 1 and b"step_11.pt is not resumable: 3 checkpoints in" in done.stderr
+
+
+@pytest.fixture
+def hidden(tmp_path):
+    """Hide folders of a run by their modes, until the test is over."""
+    done = []
+
+    def hide(folder):
+        folder.chmod(0)
+        done.append(folder)
+
+    tmp_path.chmod(0o755)
+    yield hide
+    for each in done:
+        each.chmod(0o700)
+
+
+def asked_as_others(*words, cwd):
+    """A command of somebody whom modes of folders keep from reading them."""
+    return run_anew(*words, cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT)}, preexec_fn=as_others_may)
+
+
+@with_modes
+def test_a_checkpoint_that_cannot_be_listed_is_not_left_out(tmp_path, hidden):
+    """It has a line, also with --quiet, and the status says it; latest passes it over."""
+    for step in (100, 200, 300):
+        KINDS["trainer"](Run(tmp_path, "trainer"), step, None)
+    hidden(tmp_path / "checkpoint-300")
+    said = f"{tmp_path / 'checkpoint-300'} cannot be listed: Permission denied. "
+    for more in ("--fail-on=invalid", "-q"):
+        done = asked_as_others("watch", tmp_path, "--once", "--interval=0.05", more, cwd=tmp_path)
+        assert done.returncode == 2 and said in done.stderr.decode()
+    done = asked_as_others("watch", tmp_path, "--once", "--interval=0.05", cwd=tmp_path)
+    assert len(done.stdout.splitlines()) == 2
+    done = asked_as_others("latest", tmp_path, cwd=tmp_path)
+    assert done.stdout.decode() == f"{tmp_path / 'checkpoint-200'}\n"
+    assert f"passed over checkpoint-300: {said}" in done.stderr.decode()
+
+
+@with_modes
+def test_a_folder_of_the_run_that_cannot_be_listed_is_not_left_out(tmp_path, hidden):
+    """It may hold newer checkpoints than those that are seen; where none are, that is an error."""
+    for version in (0, 1):
+        folder = tmp_path / "lightning_logs" / f"version_{version}" / "checkpoints"
+        folder.mkdir(parents=True)
+        save(folder / f"epoch=0-step={version + 1}.ckpt", version + 1)
+    hidden(folder.parent)
+    said = f"{folder.parent} cannot be listed: Permission denied. "
+    done = asked_as_others("latest", tmp_path, cwd=tmp_path)
+    assert done.returncode == 0 and done.stdout.decode().endswith("epoch=0-step=1.ckpt\n")
+    assert f"passed over lightning_logs/version_1: {said}" in done.stderr.decode()
+    done = asked_as_others("watch", tmp_path, "--once", "--interval=0.05", "--fail-on=invalid", cwd=tmp_path)
+    assert (done.returncode, len(done.stdout.splitlines())) == (2, 1) and said in done.stderr.decode()
+    for command in ("latest", "watch"):
+        done = asked_as_others(command, folder.parent.parent / "version_1", cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, b"") and said in done.stderr.decode()
+
+
+@with_modes
+def test_a_folder_of_which_only_the_names_can_be_read_is_not_empty(tmp_path):
+    """Nothing can be known about what is in it."""
+    (tmp_path / "run").mkdir()
+    save(tmp_path / "run" / "step_1.pt", 1)
+    (tmp_path / "run").chmod(0o600)
+    done = asked_as_others("latest", "run", cwd=tmp_path)
+    (tmp_path / "run").chmod(0o700)
+    assert done.returncode == 2 and b"run cannot be listed: Permission denied" in done.stderr
+
+
+def test_a_run_that_is_not_there_is_an_error_where_nobody_looks_again(tmp_path):
+    """A name that was mistyped must not pass for a run in which all is valid."""
+    done = run_here("watch", tmp_path / "nope", "--once", "--fail-on", "invalid", cwd=tmp_path)
+    assert done.returncode == 2 and f"{tmp_path / 'nope'} cannot be opened: No such file" in done.stderr.decode()
+    with pytest.raises(FileNotFoundError):
+        next(ckptdoctor.watch(tmp_path / "nope", once=True, interval=0))
 
 
 def test_lines_of_json(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
@@ -38,8 +39,9 @@ def expand(patterns: Iterable[str]) -> list[str]:
     A path that exists is taken as it is, whatever its name. A directory is searched with everything below it,
     except hidden files and directories, and without following symbolic links to directories; a folder that is one
     checkpoint in several files stands for itself, and what is in it is not examined singly. Other patterns are
-    globs (``**`` for any depth); one that matches nothing stays, so that opening it says why.
-    Raises UsageError for a directory without checkpoints.
+    globs (``**`` for any depth); one that matches nothing stays, so that opening it says why. So does a folder below
+    that cannot be listed. Raises UsageError for a directory without checkpoints, UnreadableError for one that cannot be
+    listed itself.
     """
     return list(dict.fromkeys(path for pattern in patterns for path in _expanded(pattern)))
 
@@ -48,7 +50,6 @@ def _expanded(pattern: str) -> Iterator[str]:
     if os.path.isdir(pattern):
         found = list(_below(pattern))
         if not found:
-            _require_listing(pattern)
             suffixes = ", ".join(sorted(SUFFIXES))
             left = ", ".join([f"{each.path} ({each.nbytes:,} bytes)" for each in left_in([pattern])])
             more = f" Killed writes left {left}: the next write to the folder removes them." if left else ""
@@ -98,7 +99,11 @@ def _require_listing(folder: str) -> None:
     try:
         os.listdir(folder)
     except OSError as error:
-        raise UnreadableError(f"{folder} cannot be listed: {system_says(error)}") from error
+        raise _unlisted(folder, error) from error
+
+
+def _unlisted(folder: str, error: OSError) -> UnreadableError:
+    return UnreadableError(f"{folder} cannot be listed: {system_says(error)}")
 
 
 def _is_meant(pattern: str) -> bool:
@@ -117,7 +122,14 @@ def _matching(pattern: str) -> Iterator[str]:
 
 
 def _below(directory: str) -> Iterator[str]:
-    for folder, folders, files in os.walk(directory):
+    unlisted: list[str] = []
+
+    def note(error: OSError) -> None:
+        if error.filename == directory:
+            raise _unlisted(directory, error) from error
+        unlisted.append(error.filename)
+
+    for folder, folders, files in os.walk(directory, onerror=note):
         if _is_one(folder, files):
             folders.clear()
             yield folder
@@ -126,8 +138,21 @@ def _below(directory: str) -> Iterator[str]:
         for name in in_order(files):
             path = os.path.join(folder, name)
             meant = _has_suffix(name) or os.path.splitext(name)[1].lower() in PICKLES
-            if not name.startswith(".") and os.path.isfile(path) and (meant or begins_like_one(path)):
+            if name.startswith("."):
+                continue
+            if _is_to_be_opened(path) if meant else os.path.isfile(path) and begins_like_one(path):
                 yield path
+    yield from unlisted  # opening one says why
+
+
+def _is_to_be_opened(path: str) -> bool:
+    """Return whether it is a file, or may be one: what we cannot look at, and a link that leads nowhere, are said."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except FileNotFoundError:  # removed since the folder was listed
+        return os.path.islink(path)
+    except OSError:
+        return True
 
 
 def _is_one(folder: str, files: Iterable[str]) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, show_path
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.process import complete
-from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.errors import CkptDoctorError, UnreadableError
 from ckptdoctor.examine.paths import STANDARD_INPUT
 from ckptdoctor.findings import Coverage, Finding, Severity
 from ckptdoctor.noun import replace
@@ -99,7 +99,10 @@ def _restored(finding: Finding, parity: _Parity, path: str) -> Finding:
 def _of_parity(path: str, deep: bool) -> _Parity:
     from ckptdoctor.sealing.parity.folders import parity_in, rebuild_any
 
-    sizes = [os.path.getsize(each) for each in parity_in(path)]
+    try:
+        sizes = [os.path.getsize(each) for each in parity_in(path)]
+    except UnreadableError:  # verify says what cannot be listed
+        return _Parity.NONE
     if not sizes:
         return _Parity.NONE
     if not deep and sum(sizes) > _READ:

@@ -118,7 +118,7 @@ def files_in(folder: str, but: str = "") -> list[str]:
     Links to files are files; links to folders are not followed. Raises UnreadableError where it cannot be listed.
     """
     found = []
-    for below, folders, names in os.walk(folder, onerror=_raise):
+    for below, folders, names in os.walk(folder, onerror=unlisted):
         folders[:] = sorted(each for each in folders if each not in _LEFT_OUT)
         for name in names:
             path = os.path.join(below, name)
@@ -132,7 +132,8 @@ def _is_same(path: str, other: str) -> bool:
     return bool(other) and os.path.realpath(path) == os.path.realpath(other)
 
 
-def _raise(error: OSError) -> None:
+def unlisted(error: OSError) -> None:
+    """Raise UnreadableError for a folder that a walk could not list."""
     raise UnreadableError(f"{error.filename} cannot be listed: {system_says(error)}") from error
 
 

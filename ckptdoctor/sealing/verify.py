@@ -167,7 +167,13 @@ def _opened(path: str, name: str, folder: bool) -> Source | None:
     if is_address(path):
         return open_remote(path)
     file = os.path.join(path, *name.split("/")) if folder else path
-    return FileSource(file) if os.path.exists(file) else None
+    try:
+        os.stat(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError:  # opening it says why
+        pass
+    return FileSource(file)
 
 
 def _fill(source: Source, offset: int, view: memoryview) -> None:

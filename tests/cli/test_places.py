@@ -142,3 +142,66 @@ def test_a_shard_that_is_not_ours_to_read(place: Path):
     status, text = run("salvage", "shards", cwd=place, before=as_others_may)
     assert status == 1
     assert f"{name(2)} cannot be opened: Permission denied. The owner of it" in text
+
+
+@pytest.fixture
+def closed(place: Path) -> Path:
+    """A folder with a file of parity below, sealed; of the folder below, others may not list what is in it."""
+    pytest.importorskip("zfec")
+    below = place / "run" / "below"
+    below.mkdir(parents=True)
+    (place / "m.pt").rename(place / "run" / "m.pt")
+    save_file({"w": torch.ones(2)}, below / "w.safetensors")
+    assert commands.run_here("seal", "run", "--parity", "1%", cwd=place).returncode == 0
+    return below
+
+
+_WHY = "Permission denied. The owner of it, or of a folder that it is in, can grant read access."
+
+
+@with_modes
+@pytest.mark.parametrize("command", ["check", "verify", "rebuild"])
+def test_a_folder_below_that_is_not_ours_to_list(closed: Path, command: str):
+    """It is named with the reason, the status is 2, and nothing in it is called missing or healthy."""
+    closed.chmod(0)
+    status, text = run(command, "run", cwd=closed.parents[1], before=_as_others_may)
+    closed.chmod(0o700)
+    assert (status, "missing" in text) == (2, False), text
+    assert text.count(_WHY) == 1
+    assert "run/below" in text
+    if command == "check":
+        assert f"error: run/below cannot be listed: {_WHY}\n" in text
+        assert "run/m.pt · " in text
+
+
+@with_modes
+def test_json_has_the_folder_below_that_is_not_ours_to_list(closed: Path):
+    """In JSON the folder has an entry of its own, with its error."""
+    closed.chmod(0)
+    status, text = run("check", "run", "--format", "json", cwd=closed.parents[1], before=_as_others_may)
+    closed.chmod(0o700)
+    assert status == 2
+    assert f'"error": "run/below cannot be listed: {_WHY}"' in text
+
+
+@with_modes
+@pytest.mark.parametrize("command", ["check", "verify", "rebuild"])
+def test_a_folder_below_of_which_only_the_names_are_ours_to_read(closed: Path, command: str):
+    """What is in it cannot be opened, which is not the same as missing."""
+    closed.chmod(0o444)
+    status, text = run(command, "run", cwd=closed.parents[1], before=_as_others_may)
+    closed.chmod(0o700)
+    assert (status == 0, "missing" in text, f"w.safetensors: it cannot be opened: {_WHY}" in text) == (
+        False,
+        False,
+        command == "rebuild",
+    ), text
+    assert f"cannot be opened: {_WHY}" in text
+
+
+def test_a_link_that_leads_nowhere_is_not_passed_over(place: Path):
+    """A checkpoint by its name that cannot be opened makes the status 2, also where its folder was named."""
+    (place / "some" / "gone.pt").symlink_to("removed.pt")
+    status, text = run("check", "some", cwd=place)
+    assert status == 2
+    assert "error: some/gone.pt cannot be opened: No such file or directory." in text

@@ -21,7 +21,8 @@ from ckptdoctor.noun import noun, replace
 from ckptdoctor.sealing.manifest import SealedFile, read_seal, seal_beside
 from ckptdoctor.sealing.parity.rebuild import RebuildReport, Seen, examine, part_of, rebuild, size_and_digest
 from ckptdoctor.sealing.parity.table import SUFFIX, is_parity
-from ckptdoctor.wording import first_few, listed
+from ckptdoctor.sealing.seal import unlisted
+from ckptdoctor.wording import first_few, listed, system_says
 from ckptdoctor.writing import Copy, Part, Recipe, publish_together
 from ckptdoctor.writing.folder import publish_folder
 from ckptdoctor.writing.target import Target, require_folder
@@ -92,8 +93,8 @@ def rebuild_folder(
 
     The output (None: ``FOLDER.rebuilt``) is a new folder with all files of the damaged one; with ``force`` it may be
     the damaged one itself, of which only the damaged files are replaced. ``dry`` writes nothing. Raises UnreadableError
-    where there is no parity, RefusedError where something is lost and nothing can be rebuilt, MissingPackageError and
-    WriteError.
+    where there is no parity or a folder below cannot be listed, RefusedError where something is lost and nothing can be
+    rebuilt, MissingPackageError and WriteError.
     """
     started = perf_counter()
     owner = interrupted(path)
@@ -133,12 +134,12 @@ def _sealed(path: str) -> tuple[SealedFile, ...]:
 
 
 def parity_in(path: str) -> Iterator[str]:
-    """Yield the parity files of a file or folder that are there."""
+    """Yield the parity files of a file or folder that are there. Raises UnreadableError where it cannot be listed."""
     if not os.path.isdir(path):
         if is_parity(path + SUFFIX):
             yield path + SUFFIX
         return
-    for below, _, names in os.walk(path):
+    for below, _, names in os.walk(path, onerror=unlisted):
         for name in names:
             if name.endswith(SUFFIX) and is_parity(os.path.join(below, name)):
                 yield os.path.join(below, name)
@@ -147,8 +148,12 @@ def parity_in(path: str) -> Iterator[str]:
 def _examined(path: str, name: str, sealed: SealedFile | None, seen: dict[str, Seen]) -> RebuiltFile:
     """Return what becomes of a file, and keep what was seen of one that is rebuilt."""
     file = _in(path, name)
-    if not os.path.lexists(file):
+    try:
+        os.lstat(file)
+    except (FileNotFoundError, NotADirectoryError):
         return RebuiltFile(name, FileState.STAYS, "it is missing")
+    except OSError as error:
+        return RebuiltFile(name, FileState.STAYS, f"it cannot be opened: {system_says(error)}")
     try:
         if os.path.lexists(file + SUFFIX):
             found = examine(file)

@@ -13,10 +13,10 @@ from types import MappingProxyType
 from ckptdoctor.checkpoint import Checkpoint, FileSource, FolderSource, Source
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.sharing import compared
-from ckptdoctor.errors import StoppedError
-from ckptdoctor.examine.promised_checksums import digest_of, promise_of
+from ckptdoctor.errors import DamagedError, StoppedError
+from ckptdoctor.examine.promised_checksums import bad_seals, digest_of, promise_of
 from ckptdoctor.facts.names import TiedPair, tied_pairs
-from ckptdoctor.values.damage import Damage, Integrity, may_have_holes
+from ckptdoctor.values.damage import Damage, Integrity, Promise, may_have_holes
 from ckptdoctor.values.storage_damage import CHUNK, Place, note_of, readable, scanned, scanned_in_part
 
 _REQUEST = 4 << 20  # bytes of a read that is a request over a network
@@ -50,7 +50,24 @@ def examine_integrity(
     except StoppedError:
         promise = promise if digest else None
     damage, notes = tuple(found), tuple([note_of(each) for each in found])
-    return Integrity(checkpoint, damage, work.done, unchecked, notes, promise, digest, tuple(twins))
+    bad = bad_seals(source)
+    if promise is not None and digest != promise.digits:
+        trouble = _contradiction(promise, source)
+        promise, bad = (None, (*bad, trouble)) if trouble else (promise, bad)
+    return Integrity(checkpoint, damage, work.done, unchecked, notes, promise, digest, tuple(twins), bad)
+
+
+def _contradiction(promise: Promise, source: Source) -> str:
+    """Return why the seal that a file is unlike cannot be right itself; "" where it can, or no seal promises it."""
+    if not promise.seal or not isinstance(source, FileSource):
+        return ""
+    from ckptdoctor.sealing.verify import require_consistent
+
+    try:
+        require_consistent(source, promise.seal)
+    except DamagedError as error:
+        return error.message
+    return ""
 
 
 def _damaged(storages: Iterable[Place], source: Source, work: Work) -> list[Damage]:

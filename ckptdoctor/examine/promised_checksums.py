@@ -61,16 +61,34 @@ def _promises(path: str, folder: Folder) -> Iterator[Promise]:
 
 def _sealed(folder: Folder) -> Iterator[Promise]:
     """Yield the checksum in the seal of the file, or else of its folder. One that is not intact promises nothing."""
-    for name, whole in ((f"{folder.name}{SUFFIX}", False), (IN_FOLDER, True)):
-        if name not in folder.names:
-            continue
+    for name, whole in _seals(folder):
+        where = os.path.normpath(os.path.join(folder.path, name))
         try:
-            seal = read_seal(os.path.join(folder.path, name))
-        except (DamagedError, UnreadableError):  # ckptdoctor verify says what is wrong with it
+            seal = read_seal(where)
+        except (DamagedError, UnreadableError):  # bad_seals says what is wrong with it
             continue
         for file in seal.files:
             if seal.folder == whole and (file.name == folder.name or not whole):
-                yield Promise(file.digest, f"its seal {name}", sealed=True)
+                yield Promise(file.digest, f"its seal {name}", seal=where)
+
+
+def _seals(folder: Folder) -> Iterator[tuple[str, bool]]:
+    """Yield the seals that are there by their names, and whether each is of the folder."""
+    own = [(f"{folder.name}{SUFFIX}", False)] if folder.name else []
+    yield from [(name, whole) for name, whole in (*own, (IN_FOLDER, True)) if name in folder.names]
+
+
+def bad_seals(source: Source) -> tuple[str, ...]:
+    """Return why each seal of a local file, or of the folder, says nothing: it cannot be read, or is not intact."""
+    if source.file != source.path:
+        return ()
+    folder, found = folder_of(source.path), []
+    for name, _ in _seals(folder):
+        try:
+            read_seal(os.path.normpath(os.path.join(folder.path, name)))
+        except (DamagedError, UnreadableError) as error:
+            found.append(error.message)
+    return tuple(found)
 
 
 def _by_lists(folder: Folder) -> Iterator[Promise]:

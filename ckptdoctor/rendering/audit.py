@@ -92,6 +92,10 @@ def _problems(summary: Summary, paint: Paint) -> Iterator[str]:
             yield f"  {paint.accent(escape(complete(with_path(command, near_here(each.example)))))}"
         if each.advice and not fix and not each.commands:
             yield f"  {escape(with_path(each.advice, near_here(each.example)))}"
+    broken = [f"  {_near(path)}: {escape(trouble)}" for path, trouble in summary.broken]
+    if broken:
+        yield f"{plural(len(broken), 'checkpoint is', 'checkpoints are')} broken:"
+        yield from first_few(broken, _NAMED, before="  and ")
     errors = [f"  {_near(path)}: {escape(error)}" for path, error in summary.errors]
     if errors:
         yield f"{plural(len(errors), 'checkpoint')} could not be examined:"
@@ -218,6 +222,7 @@ def as_json(audited: Audited, summary: Summary, version: str) -> str:
                 for each in summary.problems
             ],
             "errors": [{"path": path, "error": error} for path, error in summary.errors],
+            "broken": [{"path": path, "trouble": trouble} for path, trouble in summary.broken],
             "by_run": [_room_json(each) for each in summary.by_run],
             "by_owner": [_room_json(each) for each in summary.by_owner],
             "duplicates": _twice_json(summary.duplicates),

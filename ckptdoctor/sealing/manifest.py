@@ -10,11 +10,13 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from shlex import quote
 from typing import Any
 
 from ckptdoctor.errors import DamagedError, UnreadableError
 from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex
+from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.wording import system_says
 
 FORMAT = "ckptdoctor seal"
@@ -198,7 +200,22 @@ def decoded(raw: bytes, path: str) -> Seal:
     except (ValueError, RecursionError) as error:
         why = "it is not JSON" if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)) else str(error)
         why = "its brackets are nested too deeply" if isinstance(error, RecursionError) else why
-        raise DamagedError(f"{path} is not an intact seal: {why}. Make a new one with ckptdoctor seal.") from None
+        raise DamagedError(f"{path} is not an intact seal: {why}. {again(path)}") from None
+
+
+def again(path: str) -> str:
+    """Return how a seal that is damaged, in the file ``path``, is replaced."""
+    if is_address(path):
+        return "Download it again."
+    if os.path.basename(path) == IN_FOLDER:
+        sealed, what = os.path.dirname(path) or os.curdir, "the files in its folder are"
+    elif path.endswith(SUFFIX):
+        sealed, what = path.removesuffix(SUFFIX), "the file is"
+    else:
+        return (
+            "Once you know that what it was made of is intact, delete the seal and make a new one with ckptdoctor seal."
+        )
+    return f"Once you know that {what} intact, delete the seal and make a new one: ckptdoctor seal {quote(sealed)}"
 
 
 class _Fields:

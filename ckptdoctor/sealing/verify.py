@@ -23,6 +23,7 @@ from ckptdoctor.sealing.manifest import (
     Seal,
     SealedFile,
     SealedParity,
+    again,
     decoded,
     entries_of,
     read_seal,
@@ -127,6 +128,14 @@ def verify(path: str, seal: str | None = None, *, tensors: Sequence[str] = ()) -
     return VerifyReport(path, where, verdicts, added, tuple(tensors), read, perf_counter() - started)
 
 
+def require_consistent(source: FileSource, where: str) -> None:
+    """Raise DamagedError where the digests in a seal of a local file contradict each other."""
+    seal = read_seal(where)
+    for file in seal.files:
+        if not seal.folder or file.name == os.path.basename(source.path):
+            _verdict(file, source, where, seal.block, Work())
+
+
 def changed_tensors(path: str) -> frozenset[str]:
     """Return the tensors of a local file that are not as they were sealed, by the first seal of it that there is.
 
@@ -210,7 +219,7 @@ def _verdict(file: SealedFile, source: Source, where: str, block: int, work: Wor
     if (now.whole == file.digest) != found.as_sealed:
         raise DamagedError(
             f"{where} contradicts itself: its digests of {file.name} as a whole and of its parts cannot both be true."
-            " The seal is damaged. Make a new one with ckptdoctor seal, once you know that the file is intact."
+            f" The seal is damaged. {again(where)}"
         )
     return found
 

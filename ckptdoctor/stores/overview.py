@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sqlite3
 from contextlib import closing
 from datetime import datetime, timezone
 
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.stores.schema import APPLICATION, open_inventory
+from ckptdoctor.stores.summary import CODE
 
 # how a checkpoint is, the best first
 HEALTH = ("clean", "warning", "error", "weightless", "broken", "unreadable", "unfinished")
@@ -25,7 +25,6 @@ _PATHS = 4  # of one duplicate
 _RUNS = 4_000
 _OWNERS = 30
 _FOLDERS = 20_000
-_CODE = re.compile(r"\(([A-Z]\d{3}) [\w-]+\)$")  # of a rule, at the end of why a checkpoint is not valid
 
 
 @noun
@@ -236,7 +235,7 @@ def _broken(rows: sqlite3.Connection) -> tuple[Broken, ...]:
     )
     made = []
     for number, path, health, trouble, nbytes in found:
-        code = _CODE.search(trouble or "")
+        code = CODE.search(trouble or "")
         said = rows.execute(wrong, (number, code[1])).fetchone() if code is not None else None
         member, advice, lines = said or ("", "", "")
         made.append(Broken(path, health, trouble or "", nbytes, member, advice, lines.partition("\n")[0]))

@@ -6,8 +6,10 @@ from collections import Counter
 from sqlite3 import Connection
 
 from ckptdoctor.noun import noun
+from ckptdoctor.regex import regex
 from ckptdoctor.stores.contents import Unchanged, unchanged
 
+CODE = regex(r"\(([A-Z]\d{3}) [\w-]+\)$")  # of a rule, at the end of why a checkpoint is not valid
 _RUNS = 10  # runs and owners that are named
 _COMPARED = 100  # runs whose layers are compared
 
@@ -60,6 +62,7 @@ class Summary:
 
     ``same_weights`` are checkpoints of different contents with the same weights, such as a fine-tune that is its base.
     ``wasted`` are how many checkpoints have float32 weights that bfloat16 holds exactly, and the bytes that would save.
+    ``broken`` are those that no finding explains, each with what is wrong.
     ``unchanged`` are runs in which some tensors, but not all, are the same in every checkpoint.
     """
 
@@ -73,6 +76,7 @@ class Summary:
     health: dict[str, int]
     problems: tuple[Problems, ...]
     errors: tuple[tuple[str, str], ...]
+    broken: tuple[tuple[str, str], ...]
     by_run: tuple[Space, ...]
     by_owner: tuple[Space, ...]
     duplicates: Twice
@@ -105,6 +109,7 @@ def _summary_of(connection: Connection) -> Summary:
         health=dict(map(tuple, connection.execute(f"SELECT health, sum(checkpoints) FROM {_ALIKE} GROUP BY health"))),
         problems=tuple(_problems(connection)),
         errors=tuple(map(tuple, connection.execute(_ERRORS))),
+        broken=tuple([row for row in map(tuple, connection.execute(_BROKEN)) if not CODE.search(row[1])]),
         by_run=tuple(_space(connection, "run.path", "JOIN run ON run.id = alike.run")),
         by_owner=tuple(_space(connection, "owner", "")),
         duplicates=_twice(connection, "content", "content"),
@@ -141,6 +146,14 @@ _ERRORS = f"""
     FROM {_ALIKE} CROSS JOIN checkpoint_own AS own ON own.run = alike.run AND own.shared = alike.shared
         LEFT JOIN run ON run.id = own.run
     WHERE error IS NOT NULL ORDER BY path
+"""
+
+# such as one that is not as it was sealed: what a finding is about has its code in it
+_BROKEN = f"""
+    SELECT run.path || own.name AS path, trouble
+    FROM {_ALIKE} CROSS JOIN checkpoint_own AS own ON own.run = alike.run AND own.shared = alike.shared
+        LEFT JOIN run ON run.id = own.run
+    WHERE health = 'broken' AND trouble != '' ORDER BY path
 """
 
 

@@ -39,15 +39,20 @@ class Damage:
 class Promise:
     """The SHA-256 (or its first digits) or MD5 that a file should have, and who says so.
 
-    ``sure`` is false where the digits of a name may be something else than a checksum; ``sealed`` says that there is a
-    seal, which knows more than the whole.
+    ``sure`` is false where the digits of a name may be something else than a checksum. ``seal`` is the seal that says
+    so, which knows more than the whole, or "".
     """
 
     digits: str
     by: str
     sure: bool = True
     algorithm: str = "sha256"
-    sealed: bool = False
+    seal: str = ""
+
+    @property
+    def sealed(self) -> bool:
+        """Whether a seal says so."""
+        return bool(self.seal)
 
     @property
     def kind(self) -> str:
@@ -62,7 +67,8 @@ class Integrity:
     ``read`` counts the bytes. ``without_checksum`` counts the storages whose damage could not be seen for certain.
     ``digest`` is that of the whole file, computed only where there is a ``promise`` to compare it with. ``twins`` are
     the pairs of ``facts.names`` that were compared, because no checksums show whether they are the same. After an
-    interruption it covers only the storages that were read to their end.
+    interruption it covers only the storages that were read to their end. ``bad_seals`` are why seals of the file say
+    nothing: they cannot be read, or are damaged.
     """
 
     checkpoint: Checkpoint
@@ -73,3 +79,4 @@ class Integrity:
     promise: Promise | None = None
     digest: str = ""
     twins: tuple[TiedPair, ...] = ()
+    bad_seals: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from safetensors.torch import save_file
 import ckptdoctor
 from ckptdoctor.errors import DamagedError, UnreadableError, UsageError, WriteError
 from ckptdoctor.sealing.manifest import decoded, encoded, read_seal
+from tests.broken_shards import folder
 from tests.commands import run_here
 from tests.remote.server import serving
 
@@ -279,3 +281,50 @@ def test_of_a_remote_file_only_the_tensor_and_the_seal_are_fetched(path):
         assert not ckptdoctor.verify(server.url(path.name), tensor="a").as_sealed
         (file,) = ckptdoctor.verify(server.url(path.name)).files
         assert [each.name for each in file.changed] == ["a"]
+
+
+def said(*words, cwd):
+    """The status of a command, and all that it printed."""
+    done = run_here(*words, cwd=cwd)
+    return done.returncode, (done.stdout + done.stderr).decode()
+
+
+@pytest.mark.parametrize("name", ["model.pt.seal.json", "ckptdoctor.seal.json"])
+def test_a_deep_check_says_that_a_seal_is_damaged(tmp_path, name):
+    """In the words of verify, as a warning, with the command that makes a new one; and audit names it as well."""
+    torch.save({"w": torch.arange(4.0)}, tmp_path / "model.pt")
+    (tmp_path / name).write_text("{")
+    status, text = said("check", "--deep", "model.pt", cwd=tmp_path)
+    assert status == 1
+    assert f"warning F012 checksum-mismatch · its seal cannot be used: {name} is not an intact seal: it is" in text
+    sealed = "." if name == "ckptdoctor.seal.json" else "model.pt"
+    assert f"make a new one: ckptdoctor seal {sealed}\n" in text
+    words = said("verify", sealed, cwd=tmp_path)[1]
+    assert f"{name} is not an intact seal: it is not JSON. Once you know that " in words
+    if sealed != ".":
+        status, text = said("audit", ".", "--deep", "changed", cwd=tmp_path)
+        assert "1 checkpoint is broken:\n  model.pt: " in text
+        assert f"{name} is not an intact seal: it is not JSON. Once you" in text
+    (tmp_path / name).unlink()
+    assert said("seal", sealed, cwd=tmp_path)[0] == 0
+    assert "F012" not in said("check", "--deep", "model.pt", cwd=tmp_path)[1]
+
+
+def test_a_deep_check_of_shards_says_that_the_seal_of_their_folder_is_damaged(tmp_path):
+    """Though no file of it is compared with it."""
+    folder(tmp_path / "m")
+    (tmp_path / "m" / "ckptdoctor.seal.json").write_text("{")
+    assert "m/ckptdoctor.seal.json is not an intact seal" in said("check", "--deep", "m", cwd=tmp_path)[1]
+
+
+def test_a_deep_check_blames_the_seal_where_it_contradicts_itself(tmp_path):
+    """As verify does: the file is not called changed where its blocks are as they were sealed."""
+    torch.save({"w": torch.arange(4.0)}, tmp_path / "model.pt")
+    made = ckptdoctor.seal(tmp_path / "model.pt")
+    text = Path(made.output).read_text()
+    digest = made.seal.files[0].digest
+    Path(made.output).write_text(text.replace(digest, "0" * 64))
+    status, text = said("check", "--deep", "model.pt", cwd=tmp_path)
+    why = "model.pt.seal.json contradicts itself: its digests of model.pt as a whole and of its parts cannot both be"
+    assert (status, why in " ".join(text.split()), "SHA-256 is" in text) == (1, True, False), text
+    assert why in said("verify", "model.pt", cwd=tmp_path)[1]

@@ -17,7 +17,7 @@ Symptoms
 Detection
     ``check --deep`` reads the whole file, but only where a checksum is promised. A SHA-256 is preferred to an MD5.
     Digits that end a name may mean something else, such as a commit: then it is a warning. Eight digits without a
-    letter are taken for a date.
+    letter are taken for a date. A seal that is damaged or cannot be read is a warning, since it shows nothing.
 
 Repair
     None: delete the file first, or the cache will return it again, and then download it again. If it was sealed,
@@ -73,6 +73,7 @@ SICK = (
         beside={"MD5SUMS": _SUM[:32] + b"  model.pt\n"},
         deep=True,
     ),
+    Example("a seal that is damaged", _MODEL, name="model.pt", beside={"model.pt.seal.json": b"{"}, deep=True),
     Example("not the file that was sealed", _MODEL, name="model.pt", beside={"model.pt.seal.json": _SEAL}, deep=True),
 )
 HEALTHY = (
@@ -90,7 +91,15 @@ HEALTHY = (
 
 @rule("F012", "checksum-mismatch", Severity.ERROR)
 def checksum_mismatch(integrity: Integrity) -> Iterator[Problem]:
-    """Report another checksum than was promised."""
+    """Report another checksum than was promised, and seals that can promise nothing."""
+    for each in integrity.bad_seals:
+        why, _, what_next = each.partition(". ")
+        yield Problem(
+            message=f"its seal cannot be used: {why}",
+            cause="The file was not compared with it, so nothing shows whether it is what was sealed.",
+            advice=what_next,
+            severity=Severity.WARNING,
+        )
     promise = integrity.promise
     if promise is None or integrity.digest.startswith(promise.digits):
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator, Sequence
 
@@ -35,6 +36,7 @@ def _sealed(report: SealReport, paint: Paint) -> Iterator[str]:
         yield f"note · {escape(name or report.path)}: its tensors cannot be distinguished. {escape(reason)}"
     if len(report.unnamed) > _LISTED:
         yield beyond(len(report.unnamed) - _LISTED, "file", before="note · ")
+    yield from _linked(report.path, report.linked, "seal")
     yield from parity.kept(report.parity)
     yield f"{paint.strong('wrote')} {escape(report.output)} in {report.seconds:.2f} s"
     if report.output.endswith((SUFFIX, IN_FOLDER)):
@@ -65,6 +67,7 @@ def sealed_json(report: SealReport, version: str) -> str:
                 for path, nbytes, layout in report.parity
             ],
             "unnamed": [{"name": name, "reason": reason} for name, reason in report.unnamed],
+            "linked": list(report.linked),
         }
     )
 
@@ -82,6 +85,7 @@ def _verified(report: VerifyReport, paint: Paint) -> Iterator[str]:
         yield " · ".join([escape(report.path), paint.strong("as sealed"), *what, plural(tensors, "tensor"), read])
         if report.asked:
             yield "Nothing else was read."
+        yield from _linked(report.path, report.linked, "verify")
         yield from _parities(report, paint)
         return
     changed = sum(len(each.changed) for each in report.files)
@@ -93,7 +97,18 @@ def _verified(report: VerifyReport, paint: Paint) -> Iterator[str]:
         yield beyond(len(lines) - _LISTED, "line", before="  and ", after="; --format json lists them all")
     if report.asked:
         yield "Nothing else was read."
+    yield from _linked(report.path, report.linked, "verify")
     yield from _parities(report, paint)
+
+
+def _linked(path: str, links: Sequence[str], command: str) -> Iterator[str]:
+    """Yield what is left out of the seal of a folder, and how that is done by itself."""
+    for each in links[:_LISTED]:
+        its = shlex.quote(os.path.join(path, *each.split("/")))
+        why = "is a link to a folder elsewhere, which the seal leaves out"
+        yield f"note · {_short(each)} {why}: ckptdoctor {command} {its}"
+    if len(links) > _LISTED:
+        yield beyond(len(links) - _LISTED, "link", before="note · ")
 
 
 def _parities(report: VerifyReport, paint: Paint) -> Iterator[str]:
@@ -141,6 +156,7 @@ def verified_json(report: VerifyReport, version: str) -> str:
             "as_sealed": report.as_sealed,
             "files": [_entry(each) for each in report.files],
             "added": list(report.added),
+            "linked": list(report.linked),
             "asked": list(report.asked),
             "bytes_read": report.bytes_read,
         }

@@ -44,7 +44,8 @@ class SealReport:
 
     ``parity`` has, for each file of which parity was made, the parity file, its bytes, and how it is laid out.
     ``unnamed`` are files in which no tensor could be told apart, by their names, with the reason: their blocks are
-    sealed, and a change in them is told by its bytes.
+    sealed, and a change in them is told by its bytes. ``linked`` are folders that are left out, because the folder has
+    only links to them.
     """
 
     path: str
@@ -54,6 +55,7 @@ class SealReport:
     seconds: float
     unnamed: tuple[tuple[str, str], ...] = ()
     parity: tuple[KeptParity, ...] = ()
+    linked: tuple[str, ...] = ()
 
 
 def seal(
@@ -105,9 +107,8 @@ def seal(
         data = encoded(made) if form == "ckptdoctor" else openssf.statement(path, made)
         write_fresh(data, written, _KINDS[form], force=force, what=what)
         undo.pop_all()
-    return SealReport(
-        path, written, made, sum(each.size for each in files), perf_counter() - started, unnamed, tuple(kept)
-    )
+    nbytes, linked = sum(each.size for each in files), linked_folders(path) if folder else ()
+    return SealReport(path, written, made, nbytes, perf_counter() - started, unnamed, tuple(kept), linked)
 
 
 def files_in(folder: str, but: str = "") -> list[str]:
@@ -115,7 +116,8 @@ def files_in(folder: str, but: str = "") -> list[str]:
 
     All but seals and their parity files, journals of changes in place, ``but``, .git and .cache.
 
-    Links to files are files; links to folders are not followed. Raises UnreadableError where it cannot be listed.
+    Links to files are files; links to folders are not followed (``linked_folders``). Raises UnreadableError where it
+    cannot be listed.
     """
     found = []
     for below, folders, names in os.walk(folder, onerror=unlisted):
@@ -126,6 +128,17 @@ def files_in(folder: str, but: str = "") -> list[str]:
             if not own and not _is_same(path, but):
                 found.append(os.path.relpath(path, folder).replace(os.sep, "/"))
     return sorted(found)
+
+
+def linked_folders(folder: str) -> tuple[str, ...]:
+    """Return the links to folders elsewhere, by their names in the folder: what is in those is not in ``files_in``."""
+    root, found = os.path.join(os.path.realpath(folder), ""), []
+    for below, folders, _ in os.walk(folder, onerror=unlisted):
+        folders[:] = sorted(each for each in folders if each not in _LEFT_OUT)
+        for path in [os.path.join(below, each) for each in folders]:
+            if os.path.islink(path) and not os.path.join(os.path.realpath(path), "").startswith(root):
+                found.append(os.path.relpath(path, folder).replace(os.sep, "/"))
+    return tuple(sorted(found))
 
 
 def _is_same(path: str, other: str) -> bool:

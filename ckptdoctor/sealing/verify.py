@@ -31,7 +31,7 @@ from ckptdoctor.sealing.manifest import (
 )
 from ckptdoctor.sealing.parity.losses import ParityVerdict, verdict
 from ckptdoctor.sealing.parity.table import SUFFIX as PARITY
-from ckptdoctor.sealing.seal import files_in
+from ckptdoctor.sealing.seal import files_in, linked_folders
 from ckptdoctor.wording import did_you_mean
 
 Span = tuple[int, int]
@@ -76,6 +76,7 @@ class VerifyReport:
     """What became of a sealed path. ``asked`` are the tensors that were named; () where everything was read.
 
     ``added`` are files in a folder that was sealed without them. ``bytes_read`` counts the bytes of sealed files.
+    ``linked`` are links to folders elsewhere, of which the seal has no file: nothing is known of what is in them.
     """
 
     path: str
@@ -85,6 +86,7 @@ class VerifyReport:
     asked: tuple[str, ...]
     bytes_read: int
     seconds: float
+    linked: tuple[str, ...] = ()
 
     @property
     def as_sealed(self) -> bool:
@@ -118,14 +120,18 @@ def verify(path: str, seal: str | None = None, *, tensors: Sequence[str] = ()) -
         raise UsageError(f"{where} is the seal of {kind}, and {path} is {'a file' if found.folder else 'a folder'}.")
     _require_known(tensors, found, where)
     added: tuple[str, ...] = ()
+    linked: tuple[str, ...] = ()
     if tensors:
         verdicts, read = _named(path, found, frozenset(tensors))
     else:
         verdicts, read = _everything(path, where, found)
         known = {each.name for each in found.files}
         known |= {each.name + PARITY for each in found.files if each.parity is not None}
-        added = tuple(each for each in files_in(path, where) if each not in known) if found.folder else ()
-    return VerifyReport(path, where, verdicts, added, tuple(tensors), read, perf_counter() - started)
+        if found.folder:
+            added = tuple([each for each in files_in(path, where) if each not in known])
+            links = linked_folders(path)
+            linked = tuple([each for each in links if not any(name.startswith(f"{each}/") for name in known)])
+    return VerifyReport(path, where, verdicts, added, tuple(tensors), read, perf_counter() - started, linked)
 
 
 def require_consistent(source: FileSource, where: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 from pathlib import Path
 
@@ -328,3 +329,28 @@ def test_a_deep_check_blames_the_seal_where_it_contradicts_itself(tmp_path):
     why = "model.pt.seal.json contradicts itself: its digests of model.pt as a whole and of its parts cannot both be"
     assert (status, why in " ".join(text.split()), "SHA-256 is" in text) == (1, True, False), text
     assert why in said("verify", "model.pt", cwd=tmp_path)[1]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="making links takes rights there")
+def test_links_to_folders_elsewhere_are_left_out_by_name(tmp_path):
+    """seal and verify name each with the command for it; a file behind a link that is sealed is compared as before."""
+    for name in ("c/a.safetensors", "c/sub/b.safetensors"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        save_file({"w": torch.ones(4)}, tmp_path / name)
+    (tmp_path / "c" / "inside").symlink_to("sub")
+    assert "note" not in said("seal", "c", cwd=tmp_path)[1]
+    (tmp_path / "c" / "sub").rename(tmp_path / "elsewhere")
+    (tmp_path / "c" / "sub").symlink_to("../elsewhere")
+    (tmp_path / "c" / "loop").symlink_to("..")
+    status, text = said("verify", "c", cwd=tmp_path)
+    assert (status, "as sealed · 2 files" in text, "note · sub" in text) == (0, True, False)
+    note = "is a link to a folder elsewhere, which the seal leaves out: ckptdoctor"
+    status, text = said("seal", "c", "--force", cwd=tmp_path)
+    assert "c · 1 file · " in text
+    for name in ("inside", "loop", "sub"):
+        assert f"note · {name} {note} seal c/{name}\n" in text
+    status, text = said("verify", "c", cwd=tmp_path)
+    assert (status, f"note · sub {note} verify c/sub\n" in text) == (0, True)
+    assert said("seal", "c/sub", cwd=tmp_path)[0] == 0
+    flipped(tmp_path / "elsewhere" / "b.safetensors", -1)
+    assert "  changed   w" in said("verify", "c/sub", cwd=tmp_path)[1]

@@ -48,8 +48,8 @@ def command(path: str, output: str | None, parity: str | None, force: bool, styl
 
     One read makes the SHA-256 of each file, of each tensor, and of each MiB of a tensor. Later, ckptdoctor verify and
     check --deep compare the bytes with these hashes, and name the tensors that changed. A seal does not prove that the
-    bytes were good when it was made. A folder is sealed as a whole, without .git and .cache, and without folders
-    elsewhere that it only links to: these are listed.
+    bytes were good when it was made. A folder is sealed as a whole, without .git, .cache and the trash of prune,
+    and without folders elsewhere that it only links to: these are listed.
 
     With --parity, from 0.5% to 100%, a second read makes a parity file next to each file. From it, ckptdoctor rebuild
     restores blocks that are damaged or cut off later, up to the limit that is printed. It needs the package zfec:

@@ -29,7 +29,7 @@ _GROUPS = {
     "--seal",
     metavar="FILE",
     shell_complete=files,
-    help="The seal.  [default: the one next to PATH, or in it if it is a folder]",
+    help="The seal.  [default: the one next to PATH, or in it if it is a folder, or in a folder above]",
 )
 @click.option(
     "--tensor", "tensors", metavar="KEY", multiple=True, help="Read the bytes of this tensor only; repeatable."

@@ -10,7 +10,8 @@ from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.errors import DamagedError, UnreadableError
 from ckptdoctor.facts.siblings import Folder, blob_of, folder_of, read_small
 from ckptdoctor.regex import regex
-from ckptdoctor.sealing.manifest import IN_FOLDER, SUFFIX, read_seal
+from ckptdoctor.remote.addresses import is_address
+from ckptdoctor.sealing.manifest import entries_of, read_seal, seals_of
 from ckptdoctor.values.damage import Promise
 
 _DIGITS = regex(r"[0-9a-f]{64}")
@@ -52,40 +53,29 @@ def _promises(path: str, folder: Folder) -> Iterator[Promise]:
     if stored and _DIGITS.fullmatch(folder.name) and folder.name.startswith(stored[1] + stored[2]):
         yield Promise(folder.name, "its name in the store of Git LFS")
     yield from _downloaded(folder)
-    yield from _sealed(folder)
+    yield from _sealed(path)
     yield from sorted(_by_lists(folder), key=lambda promise: promise.algorithm == "md5")  # SHA-256 says more
     found = _IN_NAME.search(folder.name)
     if found and not found[1].isdecimal():  # digits alone are a date, or a number of steps
         yield Promise(found[1], "its name", sure=False)
 
 
-def _sealed(folder: Folder) -> Iterator[Promise]:
-    """Yield the checksum in the seal of the file, or else of its folder. One that is not intact promises nothing."""
-    for name, whole in _seals(folder):
-        where = os.path.normpath(os.path.join(folder.path, name))
-        try:
-            seal = read_seal(where)
-        except (DamagedError, UnreadableError):  # bad_seals says what is wrong with it
-            continue
-        for file in seal.files:
-            if seal.folder == whole and (file.name == folder.name or not whole):
-                yield Promise(file.digest, f"its seal {name}", seal=where)
-
-
-def _seals(folder: Folder) -> Iterator[tuple[str, bool]]:
-    """Yield the seals that are there by their names, and whether each is of the folder."""
-    own = [(f"{folder.name}{SUFFIX}", False)] if folder.name else []
-    yield from [(name, whole) for name, whole in (*own, (IN_FOLDER, True)) if name in folder.names]
+def _sealed(path: str) -> Iterator[Promise]:
+    """Yield the checksum in the seal of the file, or of a folder above. One that is not intact promises nothing."""
+    path = os.path.normpath(path)
+    for where, _, file in entries_of(path):
+        name = os.path.basename(where) if os.path.dirname(where) == os.path.dirname(path) else where
+        yield Promise(file.digest, f"its seal {name}", seal=where)
 
 
 def bad_seals(source: Source) -> tuple[str, ...]:
-    """Return why each seal of a local file, or of the folder, says nothing: it cannot be read, or is not intact."""
-    if source.file != source.path:
+    """Return why seals of a local file or folder, its own or of a folder above, say nothing: they cannot be read."""
+    if source.file != source.path or is_address(source.path):
         return ()
-    folder, found = folder_of(source.path), []
-    for name, _ in _seals(folder):
+    found = []
+    for where in seals_of(os.path.normpath(source.path)):
         try:
-            read_seal(os.path.normpath(os.path.join(folder.path, name)))
+            read_seal(where)
         except (DamagedError, UnreadableError) as error:
             found.append(error.message)
     return tuple(found)

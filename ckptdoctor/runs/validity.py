@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from functools import cache
+from shlex import quote
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, Role
 from ckptdoctor.checkpoint import Sequence as Items
@@ -27,7 +28,7 @@ from ckptdoctor.runs.grouping import Candidate
 from ckptdoctor.runs.kinds import Kind, Parts
 from ckptdoctor.runs.listing import below, read_json
 from ckptdoctor.runs.step import Position, of_contents, of_name, of_state
-from ckptdoctor.sealing.manifest import seal_beside
+from ckptdoctor.sealing.manifest import seal_above, seal_beside, seals_above
 from ckptdoctor.wording import listed
 
 
@@ -235,13 +236,14 @@ def read_deeply(found: Examined, reader_of: Callable[[str], Reader | None] | Non
     ``reader_of`` gives who reads the part at a path, where that is not the examination itself.
     """
     path = found.candidate.path
-    sealed = not is_address(path) and os.path.lexists(seal_beside(path))
+    sealed = not is_address(path) and (os.path.lexists(seal_beside(path)) or any(seals_above(path)))
     if sealed:
         from ckptdoctor.sealing.verify import verify
 
         try:
-            if not verify(path).as_sealed:
-                return Deep(f"it is not as it was sealed: ckptdoctor verify {path}")
+            sealed = os.path.lexists(seal_beside(path)) or seal_above(path) is not None
+            if sealed and not verify(path).as_sealed:
+                return Deep(f"it is not as it was sealed: ckptdoctor verify {quote(path)}")
         except CkptDoctorError as error:
             return Deep(error.message.rstrip("."))
     wrong = kinds.unlike_their_hashes(found.candidate, found.parts)

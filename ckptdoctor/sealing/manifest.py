@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterator
+from functools import lru_cache
 from shlex import quote
 from typing import Any
 
 from ckptdoctor.errors import DamagedError, UnreadableError
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 from ckptdoctor.regex import regex
 from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.wording import system_says
@@ -28,6 +30,7 @@ SUFFIX = ".seal.json"
 IN_FOLDER = f"ckptdoctor{SUFFIX}"
 # bytes of a seal that are read at most: 10^6 tensors with names of 300 characters take no more
 _LONGEST = 1 << 30
+_SETTLED = 2_000_000_000  # nanoseconds without a change, after which the times of a file tell the next one
 _DIGEST = regex(r"[0-9a-f]{64}")
 
 
@@ -123,15 +126,51 @@ def entries_of(path: str) -> Iterator[tuple[str, Seal, SealedFile]]:
                 yield where, seal, file
 
 
+def seal_above(path: str) -> tuple[str, Seal] | None:
+    """Return the nearest seal of a folder above that has a file, or files of a folder, and what it says of these alone.
+
+    It is None where there is none. Raises UnreadableError or DamagedError for a nearer one that cannot be used.
+    """
+    for where, name in _places(path):
+        if not name:
+            continue
+        seal = read_seal(where)
+        if not seal.folder:
+            continue
+        if not os.path.isdir(path):
+            files = [each for each in seal.files if each.name == name]
+        else:
+            below = [(each, each.name.removeprefix(f"{name}/")) for each in seal.files]
+            files = [replace(each, name=inside) for each, inside in below if inside != each.name]
+        if files:
+            return where, Seal(os.path.isdir(path), tuple(files), seal.block)
+    return None
+
+
+def seals_of(path: str) -> Iterator[str]:
+    """Yield the seals that may say something of a local file or folder: its own, and those of folders above."""
+    if os.path.isfile(seal_beside(path)):
+        yield seal_beside(path)
+    yield from seals_above(path)
+
+
+def seals_above(path: str) -> Iterator[str]:
+    """Yield the seals of folders above, the nearest first, whatever they say."""
+    yield from [where for where, name in _places(path) if name]
+
+
 def _places(path: str) -> Iterator[tuple[str, str]]:
-    """Yield where a seal of a file is, with the name that the file has there ("" in its own)."""
+    """Yield where a seal of a file is, with the name that the file has there ("" in its own).
+
+    Relative to the working directory where the path is.
+    """
     if os.path.isfile(path + SUFFIX):
         yield path + SUFFIX, ""
     folder, name = os.path.split(os.path.abspath(path))
     while True:
         where = os.path.join(folder, IN_FOLDER)
         if os.path.isfile(where):
-            yield where, name
+            yield where if os.path.isabs(path) else os.path.relpath(where), name
         above, step = os.path.split(folder)
         if not step:
             return
@@ -181,11 +220,17 @@ def _json(value: Any) -> str:
 def read_seal(path: str) -> Seal:
     """Read the seal in a local file. Raises UnreadableError if there is none, DamagedError if it is not intact."""
     try:
-        with open(path, "rb") as file:
-            raw = file.read(_LONGEST + 1)
+        status = os.stat(path)
+        read = _read if time.time_ns() - status.st_mtime_ns > _SETTLED else _read.__wrapped__
+        return read(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
     except OSError as error:
         raise UnreadableError(f"{path} cannot be opened: {system_says(error)}") from error
-    return decoded(raw, path)
+
+
+@lru_cache(maxsize=1)  # that of a folder is asked for by one file after another
+def _read(path: str, *identity: int) -> Seal:
+    with open(path, "rb") as file:
+        return decoded(file.read(_LONGEST + 1), path)
 
 
 def decoded(raw: bytes, path: str) -> Seal:

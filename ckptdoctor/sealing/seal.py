@@ -33,8 +33,8 @@ Place = tuple[int, int, tuple[SealedTensor, ...]]
 # a parity file, its bytes, and how it is laid out
 KeptParity = tuple[str, int, Layout]
 
-# what is no part of a model: the state of tools that brought it here
-_LEFT_OUT = frozenset({".git", ".cache"})
+# what is no part of a model: the state of tools that brought it here, and what prune took out (``pruning.trash``)
+LEFT_OUT = frozenset({".git", ".cache", ".ckptdoctor-trash"})
 _KINDS = {"ckptdoctor": b'{"format":"ckptdoctor seal"', "openssf": b'{"_type":"https://in-toto.io/Statement/v1"'}
 
 
@@ -114,27 +114,36 @@ def seal(
 def files_in(folder: str, but: str = "") -> list[str]:
     """Return the files below a folder by their names in it, with slashes, sorted.
 
-    All but seals and their parity files, journals of changes in place, ``but``, .git and .cache.
+    All but seals and their parity files, journals of changes in place, ``but``, .git, .cache and the trash of prune.
 
     Links to files are files; links to folders are not followed (``linked_folders``). Raises UnreadableError where it
     cannot be listed.
     """
     found = []
     for below, folders, names in os.walk(folder, onerror=unlisted):
-        folders[:] = sorted(each for each in folders if each not in _LEFT_OUT)
+        folders[:] = sorted(each for each in folders if each not in LEFT_OUT)
         for name in names:
             path = os.path.join(below, name)
             own = name == manifest.IN_FOLDER or is_journal(name) or (name.endswith(PARITY) and is_parity(path))
+            own = own or (name.endswith(manifest.SUFFIX) and _is_seal(path))
             if not own and not _is_same(path, but):
                 found.append(os.path.relpath(path, folder).replace(os.sep, "/"))
     return sorted(found)
+
+
+def _is_seal(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(_KINDS["ckptdoctor"])) == _KINDS["ckptdoctor"]
+    except OSError:  # sealing it says why
+        return False
 
 
 def linked_folders(folder: str) -> tuple[str, ...]:
     """Return the links to folders elsewhere, by their names in the folder: what is in those is not in ``files_in``."""
     root, found = os.path.join(os.path.realpath(folder), ""), []
     for below, folders, _ in os.walk(folder, onerror=unlisted):
-        folders[:] = sorted(each for each in folders if each not in _LEFT_OUT)
+        folders[:] = sorted(each for each in folders if each not in LEFT_OUT)
         for path in [os.path.join(below, each) for each in folders]:
             if os.path.islink(path) and not os.path.join(os.path.realpath(path), "").startswith(root):
                 found.append(os.path.relpath(path, folder).replace(os.sep, "/"))

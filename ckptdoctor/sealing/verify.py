@@ -27,7 +27,9 @@ from ckptdoctor.sealing.manifest import (
     decoded,
     entries_of,
     read_seal,
+    seal_above,
     seal_beside,
+    seals_above,
 )
 from ckptdoctor.sealing.parity.losses import ParityVerdict, verdict
 from ckptdoctor.sealing.parity.table import SUFFIX as PARITY
@@ -96,7 +98,9 @@ class VerifyReport:
 
 
 def verify(path: str, seal: str | None = None, *, tensors: Sequence[str] = ()) -> VerifyReport:
-    """Compare the file or folder at ``path`` with its seal (None: the one that ``seal`` writes by itself).
+    """Compare the file or folder at ``path`` with its seal.
+
+    None is the one that ``seal`` writes by itself, or else what the seal of a folder above has of it.
 
     With ``tensors`` only their blocks are read, of a file on another machine too. Raises UnreadableError where there
     is no seal or a file cannot be read, DamagedError where the seal is not intact, and UsageError for a tensor that it
@@ -105,7 +109,10 @@ def verify(path: str, seal: str | None = None, *, tensors: Sequence[str] = ()) -
     started = perf_counter()
     where = seal or (path + SUFFIX if is_address(path) else seal_beside(path))
     try:
-        found = _seal(where, path)
+        if seal is None and not is_address(path) and os.path.exists(path) and not os.path.lexists(where):
+            where, found = _above(path)
+        else:
+            found = _seal(where, path)
     except DamagedError as error:
         if not is_address(path) and os.path.isfile(path + PARITY):
             raise DamagedError(
@@ -136,9 +143,8 @@ def verify(path: str, seal: str | None = None, *, tensors: Sequence[str] = ()) -
 
 def require_consistent(source: FileSource, where: str) -> None:
     """Raise DamagedError where the digests in a seal of a local file contradict each other."""
-    seal = read_seal(where)
-    for file in seal.files:
-        if not seal.folder or file.name == os.path.basename(source.path):
+    for place, seal, file in entries_of(os.path.normpath(source.path)):
+        if place == where:
             _verdict(file, source, where, seal.block, Work())
 
 
@@ -147,10 +153,33 @@ def changed_tensors(path: str) -> frozenset[str]:
 
     Raises what ``verify`` raises.
     """
+    found = compared_with_seal(path)
+    return frozenset() if found is None else frozenset([each.name for each in found[1].changed])
+
+
+def compared_with_seal(path: str) -> tuple[SealedFile, FileVerdict] | None:
+    """Return what the first seal of a local file says of it, and what became of that; None where it has no seal.
+
+    Raises what ``verify`` raises.
+    """
     for where, seal, file in entries_of(path):
         with closing(FileSource(path)) as source:
-            return frozenset([each.name for each in _verdict(file, source, where, seal.block, current()).changed])
-    return frozenset()
+            return file, _verdict(file, source, where, seal.block, current())
+    return None
+
+
+def _above(path: str) -> tuple[str, Seal]:
+    """Return what the seal of a folder above has of a path without its own. Raises UnreadableError where none has."""
+    found = seal_above(path)
+    if found is not None:
+        return found
+    for where in seals_above(path):  # to seal it by itself would make the seal of the folder wrong
+        folder = os.path.dirname(where) or os.curdir
+        raise UnreadableError(
+            f"{path} has no seal, and {where} was made without it. Once you know that everything in {folder} is "
+            f"intact, seal that again: ckptdoctor seal {quote(folder)} --force"
+        )
+    return "", _seal(seal_beside(path), path)
 
 
 def _seal(where: str, path: str) -> Seal:

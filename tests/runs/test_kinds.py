@@ -207,6 +207,25 @@ def test_few_checkpoints_are_opened(tmp_path):
     assert (name(found), found.opened) == ("step_998.pt", 2)
 
 
+@pytest.mark.parametrize("pattern", ["checkpoint-{}/model.safetensors", "model-{}.safetensors"])
+def test_the_seal_of_a_run_proves_the_bytes_of_what_is_in_it(tmp_path, pattern):
+    """Files without checksums reach V1 by it, whether each is in a folder of its own or not; a flipped one is named."""
+    for step in (1, 2):
+        path = tmp_path / "run" / pattern.format(step)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        safetensors.torch.save_file({"w": torch.full((4,), float(step))}, path, metadata={"format": "pt"})
+    unproven = run_here("latest", "run", "--verified", cwd=tmp_path)
+    assert b"V1 not proven" in unproven.stdout + unproven.stderr
+    ckptdoctor.seal(tmp_path / "run")
+    proven = run_here("latest", "run", "--verified", cwd=tmp_path)
+    assert b"V1 bytes" in proven.stdout + proven.stderr
+    with open(path, "r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"x")
+    passed = run_here("latest", "run", "--verified", cwd=tmp_path)
+    assert b"it is not as it was sealed: ckptdoctor verify run/" in passed.stdout + passed.stderr
+
+
 def test_a_seal_is_compared(tmp_path):
     """What is not as it was sealed is not verified."""
     run = saves(tmp_path, "trainer")

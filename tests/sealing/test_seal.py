@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -354,3 +355,74 @@ def test_links_to_folders_elsewhere_are_left_out_by_name(tmp_path):
     assert said("seal", "c/sub", cwd=tmp_path)[0] == 0
     flipped(tmp_path / "elsewhere" / "b.safetensors", -1)
     assert "  changed   w" in said("verify", "c/sub", cwd=tmp_path)[1]
+
+
+@pytest.fixture
+def sealed_run(tmp_path):
+    """A folder with files at two depths, sealed as one; the working directory is above it."""
+    for name in ("c/a.safetensors", "c/sub/b.safetensors", "c/sub/d.safetensors"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        save_file({"w": torch.ones(4)}, tmp_path / name)
+    assert said("seal", "c", cwd=tmp_path)[0] == 0
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["c/a.safetensors", "c/sub/b.safetensors"])
+def test_a_file_of_a_sealed_folder_is_compared_with_the_seal_of_the_folder(sealed_run, name):
+    """It alone, all of it or one tensor; F012 names a command that works on it."""
+    status, text = said("verify", name, cwd=sealed_run)
+    assert (status, f"{name} · as sealed · 1 tensor" in text) == (0, True), text
+    flipped(sealed_run / name, -1)
+    for more in ([], ["--tensor", "w"]):
+        status, text = said("verify", name, *more, cwd=sealed_run)
+        assert (status, "  changed   w" in text) == (1, True), text
+    status, text = said("check", "--deep", name, cwd=sealed_run)
+    assert "F012" in text and "ckptdoctor.seal.json gives" in text and "ckptdoctor verify" in text
+    other = "c/sub/d.safetensors"
+    assert said("verify", other, cwd=sealed_run)[0] == 0
+
+
+def test_a_folder_in_a_sealed_folder_is_compared_with_the_seal_above(sealed_run):
+    """Its files alone: what is missing and new in it is listed, by its names in it."""
+    assert "c/sub · as sealed · 2 files" in said("verify", "c/sub", cwd=sealed_run)[1]
+    flipped(sealed_run / "c" / "a.safetensors", -1)
+    assert said("verify", "c/sub", cwd=sealed_run)[0] == 0
+    (sealed_run / "c" / "sub" / "b.safetensors").rename(sealed_run / "c" / "sub" / "e.safetensors")
+    status, text = said("verify", ".", cwd=sealed_run / "c" / "sub")
+    assert (status, "  missing   b.safetensors" in text, "  new       e.safetensors" in text) == (1, True, True)
+
+
+def test_a_file_that_the_seal_of_its_folder_does_not_have_is_not_sealed_by_itself(sealed_run):
+    """The command that is named seals the folder again; and a seal of one file is no new file of its folder."""
+    save_file({"w": torch.ones(4)}, sealed_run / "c" / "new.safetensors")
+    status, text = said("verify", "c/new.safetensors", cwd=sealed_run)
+    assert status == 2
+    assert "c/new.safetensors has no seal, and c/ckptdoctor.seal.json was made without it." in text
+    assert said(*text.rstrip().split("ckptdoctor ")[-1].split(), cwd=sealed_run)[0] == 0
+    assert said("verify", "c/new.safetensors", cwd=sealed_run)[0] == 0
+    assert said("seal", "c/new.safetensors", cwd=sealed_run)[0] == 0
+    assert said("verify", "c", cwd=sealed_run)[0] == 0
+
+
+def test_a_damaged_seal_of_the_folder_is_said_for_a_file_in_it(sealed_run):
+    """It is not taken for a file without a seal."""
+    (sealed_run / "c" / "ckptdoctor.seal.json").write_text("{")
+    status, text = said("verify", "c/sub/b.safetensors", cwd=sealed_run)
+    assert (status, "c/ckptdoctor.seal.json is not an intact seal" in text) == (2, True)
+
+
+def test_the_trash_of_prune_is_not_part_of_a_sealed_folder(tmp_path):
+    """It is neither sealed, nor new in an older seal, nor missing once it is removed; nor is parity in it rebuilt."""
+    pytest.importorskip("zfec")
+    for step in (1, 2, 3):
+        torch.save({"step": step, "w": torch.ones(4)}, tmp_path / f"step_{step}.pt")
+    assert said("audit", ".", "-o", "../store.db", cwd=tmp_path)[0] == 0
+    assert said("seal", ".", "--parity", "10%", cwd=tmp_path)[0] == 0
+    status, text = said("prune", "../store.db", "--keep-last", "2", "--apply", cwd=tmp_path)
+    assert (tmp_path / ".ckptdoctor-trash").is_dir(), text
+    status, text = said("verify", ".", cwd=tmp_path)
+    assert (status, "missing   step_1.pt" in text, "trash" in text) == (1, True, False)
+    assert "trash" not in said("rebuild", ".", cwd=tmp_path)[1]
+    assert ".: 2 files" in said("seal", ".", "--force", cwd=tmp_path)[1].replace(" · ", ": ", 1)
+    shutil.rmtree(tmp_path / ".ckptdoctor-trash")
+    assert said("verify", ".", cwd=tmp_path)[0] == 0

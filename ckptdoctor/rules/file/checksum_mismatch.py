@@ -4,8 +4,8 @@ Meaning
     A checksum of the file is known: its name ends in the first digits (``resnet18-f37072fd.pth``, as torch.hub and many
     model zoos name files), it is in the cache of ``huggingface_hub`` or the store of Git LFS, which name files by their
     checksum, ``huggingface_hub`` recorded it when it downloaded the file, or a list of SHA-256 or MD5 sums is next to
-    it (``model.pt.sha256``, ``SHA256SUMS``, ``model.pt.md5``), or a seal that ``ckptdoctor seal`` made. The bytes in
-    the file give a different one.
+    it (``model.pt.sha256``, ``SHA256SUMS``, ``model.pt.md5``), or a seal of it, or of a folder that it is in, that
+    ``ckptdoctor seal`` made. The bytes in the file give a different one.
 
 Why it matters
     The download was damaged or joined from wrong parts, or it is another version under the same name. Both load

@@ -21,7 +21,7 @@ from ckptdoctor.noun import noun, replace
 from ckptdoctor.sealing.manifest import SealedFile, read_seal, seal_beside
 from ckptdoctor.sealing.parity.rebuild import RebuildReport, Seen, examine, part_of, rebuild, size_and_digest
 from ckptdoctor.sealing.parity.table import SUFFIX, is_parity
-from ckptdoctor.sealing.seal import unlisted
+from ckptdoctor.sealing.seal import LEFT_OUT, unlisted
 from ckptdoctor.wording import first_few, listed, system_says
 from ckptdoctor.writing import Copy, Part, Recipe, publish_together
 from ckptdoctor.writing.folder import publish_folder
@@ -139,7 +139,8 @@ def parity_in(path: str) -> Iterator[str]:
         if is_parity(path + SUFFIX):
             yield path + SUFFIX
         return
-    for below, _, names in os.walk(path, onerror=unlisted):
+    for below, folders, names in os.walk(path, onerror=unlisted):
+        folders[:] = [each for each in folders if each not in LEFT_OUT]
         for name in names:
             if name.endswith(SUFFIX) and is_parity(os.path.join(below, name)):
                 yield os.path.join(below, name)

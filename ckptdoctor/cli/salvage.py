@@ -33,9 +33,10 @@ _EXAMPLES = (
 def command(path: str, output: str | None, force: bool, style: str, color: str) -> ExitStatus:
     """Recover every intact tensor from a truncated or damaged checkpoint.
 
-    Every byte is read: a tensor is intact if all of it is there and matches its checksum, if it has one. Lost tensors
-    are listed and left out; nothing is ever filled in. A folder of shards becomes another folder, with an index of
-    what is left. The output is verified before it gets its name, and the original is never touched.
+    Every byte is read: a tensor is intact if all of it is there and matches its checksum, if it has one, and the seal
+    of the file or its folder, if there is one. Lost tensors are listed and left out; nothing is ever filled in. A
+    folder of shards becomes another folder, with an index of what is left. The output is verified before it gets its
+    name, and the original is never touched.
 
     Exit status: 0 nothing lost, 1 something lost or nothing recovered, 2 invalid usage or an unreadable path.
     """

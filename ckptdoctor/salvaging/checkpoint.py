@@ -1,9 +1,10 @@
 """Saves what is whole of a broken checkpoint: every tensor whose bytes are all there, with the tree around them.
 
 Nothing is guessed or filled in. A tensor is recovered where all bytes of its storage are in the file and match the
-checksum, if there is one; without a checksum, runs of zeros that interrupted downloads leave make it doubtful, and
-doubtful is lost. What is lost goes from the dicts that held it, so that ``load_state_dict`` names it as missing; in
-lists, whose places mean something, None stands for it. An optimizer's state of one parameter stays whole or goes.
+checksum, if there is one, and what a seal has of them; without a checksum, runs of zeros that interrupted downloads
+leave make it doubtful, and doubtful is lost. What is lost goes from the dicts that held it, so that ``load_state_dict``
+names it as missing; in lists, whose places mean something, None stands for it. An optimizer's state of one parameter
+stays whole or goes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ckptdoctor import formats
 from ckptdoctor.account.account import require_accounted
 from ckptdoctor.checkpoint import (
     Checkpoint,
+    Extent,
     KeyPath,
     Mapping,
     Note,
@@ -26,6 +28,7 @@ from ckptdoctor.checkpoint import (
     Tensor,
     at,
     progress,
+    show_path,
 )
 from ckptdoctor.edits import Drop, Edit, Replace, Safety, Truncate
 from ckptdoctor.edits.applied.wanted import Stored, wanted_of
@@ -39,6 +42,9 @@ from ckptdoctor.findings import LostTensor, SalvageReport
 from ckptdoctor.formats.suffixes import require_own_format
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.request import FixRequest
+from ckptdoctor.sealing.manifest import Region
+from ckptdoctor.sealing.verify import Span, compared_with_seal
+from ckptdoctor.values.damage import Integrity
 from ckptdoctor.writing import Copy, Literal
 from ckptdoctor.writing.recipe import with_bytes
 
@@ -103,11 +109,19 @@ class _State:
         unsure = [each for each in found if not each.certain]
         self._damaged |= {each.storage.key: f"does not match its checksum; {each.doubt}" for each in unsure}
         self._zeros = _zero_tail(source)
+        self.bad_seals = integrity.bad_seals
+        self._sealed = _Sealed(integrity, source)
 
     def share(self, tensor: Tensor) -> float:
         """Return the share of its bytes that is there and not known to be wrong: 1 for a tensor that is whole."""
+        if self._is_unlike_its_seal(tensor):
+            return 0.0
         own = [] if tensor.storage is None else [self._of_storage(tensor.storage)]
         return min([*own, *map(self.share, tensor.parts)], default=1.0)
+
+    def _is_unlike_its_seal(self, tensor: Tensor) -> bool:
+        healed = tensor.storage is not None and tensor.storage.key in self.flipped
+        return not healed and self._sealed.changed(tensor)
 
     def _of_storage(self, storage: Storage) -> float:
         extent = storage.extent
@@ -125,12 +139,57 @@ class _State:
     def damage(self, tensor: Tensor) -> str:
         """Return what is known to be wrong with its bytes, as far as they are there, or "" where nothing is."""
         own = "" if tensor.storage is None else self._damaged.get(tensor.storage.key, "")
-        return own or next(filter(None, map(self.damage, tensor.parts)), "")
+        own = own or next(filter(None, map(self.damage, tensor.parts)), "")
+        return own or ("is not as it was sealed" if self._is_unlike_its_seal(tensor) else "")
 
     def verified(self, tensor: Tensor) -> bool:
-        """Return whether a checksum vouches for it."""
+        """Return whether a checksum vouches for it, its own or that of a seal."""
+        if self._sealed.proves(tensor):
+            return True
         own = tensor.storage is None or not tensor.storage.nbytes or tensor.storage.crc32 is not None
         return own and all(map(self.verified, tensor.parts))
+
+
+class _Sealed:
+    """What the seal of a file proves of its tensors, where it has one."""
+
+    def __init__(self, integrity: Integrity, source: Source) -> None:
+        promise = integrity.promise
+        sealed = promise is not None and promise.sealed
+        self._all = sealed and promise is not None and integrity.digest == promise.digits
+        self._places: dict[str, Region] = {}
+        self._changed: frozenset[str] = frozenset()
+        self._ranges: tuple[Span, ...] = ()
+        found = compared_with_seal(source.path) if sealed and not self._all else None
+        if found is None:
+            return
+        file, verdict = found
+        self._changed = frozenset([each.name for each in verdict.changed])
+        self._ranges = verdict.ranges
+        if not verdict.outside:  # otherwise a tensor of this name need not be the one that was sealed
+            self._places = {shown.name: region for region in file.regions for shown in region.tensors}
+
+    def changed(self, tensor: Tensor) -> bool:
+        """Return whether bytes of it are not as they were sealed."""
+        if show_path(tensor.path) in self._changed:
+            return True
+        spans = [(each.offset, each.offset + each.length) for each in _extents(tensor)] if self._ranges else []
+        return any(first < stop and start < last for start, stop in self._ranges for first, last in spans)
+
+    def proves(self, tensor: Tensor) -> bool:
+        """Return whether all of it is as it was sealed."""
+        region = self._places.get(show_path(tensor.path))
+        if self._all or region is None or self.changed(tensor):
+            return self._all
+        end = region.offset + region.length
+        return all(region.offset <= each.offset and each.offset + each.length <= end for each in _extents(tensor))
+
+
+def _extents(tensor: Tensor) -> Iterator[Extent]:
+    if tensor.storage is not None and tensor.storage.extent is not None:
+        yield tensor.storage.extent
+    for part in tensor.parts:
+        yield from _extents(part)
 
 
 def _healed(flipped: FlippedBit) -> Stored:
@@ -201,7 +260,7 @@ def _report(plan: Plan, lost: list[Tensor], state: _State) -> SalvageReport:
         lost=tuple([_lost(each, state) for each in (*lost, *useless)]),
         left_out=tuple([edit.path for edit in plan.edits if isinstance(edit, Replace)]),
         healed=tuple([healed for tensor in kept for healed in _flips(tensor, state)]),
-        notes=tuple([each.message for each in plan.original.notes if _is_left_out(each)]),
+        notes=(*[each.message for each in plan.original.notes if _is_left_out(each)], *state.bad_seals),
     )
 
 

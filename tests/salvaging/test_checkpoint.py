@@ -344,3 +344,34 @@ def test_a_damaged_name_of_a_record_loses_nothing(tmp_path):
             assert not report.lost
             found = torch.load(tmp_path / "saved.pt")
             assert all(torch.equal(found[key], value) for key, value in saved.items())
+
+
+@pytest.mark.parametrize("sealed", ["m.safetensors", "."])
+def test_a_seal_is_the_checksum_of_a_file_without_any(tmp_path, sealed):
+    """The tensor that is not as it was sealed is left out, and all others are verified; so is a file that is intact."""
+    path = tmp_path / "m.safetensors"
+    save_file(WEIGHTS, path)
+    assert run_here("seal", sealed, cwd=tmp_path).returncode == 0
+    done = run_here("salvage", "m.safetensors", cwd=tmp_path)
+    assert (done.returncode, b"every one verified by its checksum" in done.stdout) == (0, True), done.stdout
+    raw = bytearray(path.read_bytes())
+    begin = 8 + int.from_bytes(raw[:8], "little")
+    at = raw.index(WEIGHTS["layer7.weight"].numpy().tobytes(), begin) + 401
+    raw[at] ^= 1
+    path.write_bytes(raw)
+    done = run_here("salvage", "m.safetensors", "-o", "s.safetensors", cwd=tmp_path)
+    text = done.stdout.decode()
+    assert (done.returncode, "11 of 12 tensors recovered" in text) == (1, True), text
+    assert "every one verified by its checksum" in text and "is not as it was sealed" in text
+    kept = load_file(tmp_path / "s.safetensors")
+    assert kept.keys() == WEIGHTS.keys() - {"layer7.weight"}
+    assert all(torch.equal(tensor, WEIGHTS[name]) for name, tensor in kept.items())
+
+
+def test_a_seal_that_is_damaged_is_no_checksum(tmp_path):
+    """It is said that it cannot be used, and nothing is called verified."""
+    save_file(WEIGHTS, tmp_path / "m.safetensors")
+    (tmp_path / "m.safetensors.seal.json").write_text("{")
+    text = run_here("salvage", "m.safetensors", cwd=tmp_path).stdout.decode()
+    assert "there are no checksums to verify them" in text
+    assert "note · m.safetensors.seal.json is not an intact seal: it is not JSON." in text

@@ -14,6 +14,8 @@ import torch
 from torch import nn
 
 import ckptdoctor
+from ckptdoctor.errors import UnreadableError, UsageError
+from tests.commands import run_here
 
 
 @pytest.fixture
@@ -134,3 +136,61 @@ def test_a_missing_package_is_told_in_the_words_of_python(path, tmp_path, monkey
     with pytest.raises(ckptdoctor.MissingPackageError, match=r"^export=") as caught:
         ckptdoctor.audit(path, tmp_path / "store.db", jobs=1, export="parquet")
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value) == caught.value.message
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "check",
+        "open",
+        "show",
+        "diff",
+        "fix",
+        "seal",
+        "verify",
+        "rebuild",
+        "latest",
+        "audit",
+        "watch",
+        "prune",
+        "salvage",
+        "convert",
+        "graft",
+        "report",
+        "undo",
+    ],
+)
+def test_a_name_that_a_function_does_not_have_is_refused_as_python_does(path, name):
+    """A misspelled argument is named, with its function."""
+    with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument 'nonsense'"):
+        getattr(ckptdoctor, name)(path, nonsense=1)
+
+
+@pytest.mark.parametrize("name", ["seal", "latest", "audit", "watch", "report", "verify", "fix", "open"])
+def test_a_name_that_no_file_can_have_is_an_error_of_ours(name):
+    """As every path that cannot be opened; also one of several."""
+    with pytest.raises(UnreadableError, match="cannot be opened"):
+        getattr(ckptdoctor, name)("a\0b")
+    if name == "audit":
+        with pytest.raises(UnreadableError, match="not a possible file name"):
+            ckptdoctor.audit(["a\0b"])
+
+
+def test_a_shard_that_is_no_pair_is_refused(path, tmp_path):
+    """One number as well as three."""
+    for shard in (3, (1, 2, 3), "12"):
+        with pytest.raises(UsageError, match="shard= takes two numbers"):
+            ckptdoctor.audit(path, tmp_path / "store.db", shard=shard)
+
+
+def test_a_report_of_an_inventory_shows_its_stores(path, tmp_path):
+    """The same page as that of the command; another checkpoint is refused."""
+    ckptdoctor.audit(path, tmp_path / "store.db", jobs=1)
+    page = ckptdoctor.report(tmp_path / "store.db", output=tmp_path / "x.html")
+    with open(page, encoding="utf-8") as file:
+        text = file.read()
+    done = run_here("report", tmp_path / "store.db", "-o", "y.html", cwd=tmp_path)
+    assert done.returncode == 0 and "stores of checkpoints" in text
+    assert text == (tmp_path / "y.html").read_text(encoding="utf-8")
+    with pytest.raises(UsageError, match="takes no other checkpoint and no target"):
+        ckptdoctor.report(tmp_path / "store.db", path, output=tmp_path / "z.html")

@@ -62,8 +62,19 @@ def from_python(function: Callable[P, R]) -> Callable[P, R]:
             if is_nowhere(error):
                 raise UnreadableError(NOWHERE) from error
             raise
+        except ValueError:
+            for each in (*args, *kwargs.values()):
+                require_possible(each)
+            raise
 
     return call
+
+
+def require_possible(path: object) -> None:
+    """Raise UnreadableError for a path, or for one of several, that no file can have; whatever else it is may pass."""
+    for each in path if isinstance(path, (list, tuple)) else (path,):
+        if isinstance(each, (str, bytes, os.PathLike)) and "\0" in os.fsdecode(each):
+            raise UnreadableError(f"{os.fsdecode(each)} cannot be opened: that is not a possible file name.")
 
 
 # arguments of these kinds are checked at the door; what takes other things, too, has its own check
@@ -77,8 +88,13 @@ _KINDS: dict[str, tuple[type, str]] = {
 
 
 def require_kinds(annotations: Mapping[str, object], given: Mapping[str, object]) -> None:
-    """Raise TypeError for an argument that is not what its annotation says, which would fail somewhere inside."""
+    """Raise TypeError for an argument that is not what its annotation says, which would fail somewhere inside.
+
+    Of a name that the function does not have, Python itself says so.
+    """
     for name, value in given.items():
+        if name not in annotations:
+            continue
         kinds = str(annotations.get(name)).split(" | ")
         if all(kind in _KINDS for kind in kinds) and not any(isinstance(value, _KINDS[kind][0]) for kind in kinds):
             said = " or ".join([_KINDS[kind][1] for kind in kinds if kind != "None"])

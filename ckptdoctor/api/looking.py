@@ -232,7 +232,8 @@ def report(
 ) -> str:
     """Write one HTML page about a checkpoint, and return where it is; with ``other``, how that one differs.
 
-    Every byte is read unless ``headers_only``. Raises UsageError, UnreadableError or WriteError; then there is no page.
+    Every byte is read unless ``headers_only``. Of what ``audit`` wrote, the page shows the stores. Raises UsageError,
+    UnreadableError or WriteError; then there is no page.
 
     >>> import ckptdoctor, pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -240,8 +241,13 @@ def report(
     ...     pathlib.Path(page).read_text(encoding="utf-8").startswith("<!doctype html>")
     True
     """
-    from ckptdoctor.rendering.gathering import write_report
+    from ckptdoctor.rendering.gathering import write_report, write_stores
+    from ckptdoctor.stores.overview import is_inventory
 
+    if is_inventory(os.fsdecode(path)):
+        aims = {"model": model, "like": like, "config": config}
+        write_stores(os.fsdecode(path), optional(other), os.fsdecode(output), aims, force=force)
+        return os.fsdecode(output)
     if model is not None and not isinstance(model, str):
         raise UsageError('model= of report() is the name of your code, "nets:Net", which the page prints in commands.')
     _, settings = target(model, like, config, None)

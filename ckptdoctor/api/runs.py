@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ckptdoctor.api.arguments import Listener, Path, from_python, paths_of, told
+from ckptdoctor.api.arguments import Listener, Path, from_python, paths_of, require_possible, told
 from ckptdoctor.noun import replace
 from ckptdoctor.runs.latest import Latest
 
@@ -151,5 +151,6 @@ def watch(
     """
     from ckptdoctor.watching.watch import Watcher, WatchRequest
 
+    require_possible(run)  # what is wrong with it is raised here, and not with the first checkpoint
     watcher = Watcher(WatchRequest(os.fsdecode(run), interval, once, until, timeout, pid, fail_on, headers_only))
     return watcher.checkpoints()

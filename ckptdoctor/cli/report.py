@@ -13,8 +13,7 @@ from ckptdoctor.cli.options import WithModel, files, quiet, reference_options
 from ckptdoctor.cli.progress import drawn
 from ckptdoctor.diagnose.selection import of_project
 from ckptdoctor.diagnose.settings import Settings
-from ckptdoctor.errors import UsageError
-from ckptdoctor.rendering.gathering import require_room, write_page, write_report
+from ckptdoctor.rendering.gathering import write_report, write_stores
 from ckptdoctor.rendering.numbers import size
 from ckptdoctor.stores.overview import is_inventory
 
@@ -56,26 +55,11 @@ def command(
     """
     with drawn("Interrupted: no page was written.") as bar:
         if is_inventory(path):
-            length = _of_stores(path, other, output, target, force=force)
+            length = write_stores(path, other, output, target, force=force)
         else:
             length = write_report(path, other, output, _settings(headers_only, root, target), bar.hear, force=force)
     narrate(f"wrote {output}, {size(length)}")
     return ExitStatus.CLEAN
-
-
-def _of_stores(path: str, other: str | None, output: str, target: dict[str, Any], *, force: bool) -> int:
-    """Write the page about an inventory, and return its length."""
-    from ckptdoctor import __version__
-    from ckptdoctor.rendering.html.page import KIND
-    from ckptdoctor.rendering.html.store import render
-    from ckptdoctor.stores.overview import overview
-
-    if other is not None or any(each is not None for each in target.values()):
-        raise UsageError(f"{path} is an inventory of stores: its page takes no other checkpoint and no target.")
-    require_room(output, KIND, force=force)
-    page = render(overview(path), __version__)
-    write_page(page, output, KIND, force=force)
-    return len(page)
 
 
 def _settings(headers_only: bool, root: str | None, target: dict[str, Any]) -> Settings:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 
 from ckptdoctor.checkpoint.progress import Listener, heard
@@ -93,6 +93,24 @@ def require_room(output: str, kind: bytes, *, force: bool = False) -> None:
 def write_page(page: bytes, output: str, kind: bytes, *, force: bool = False) -> None:
     """Write the page: see ``writing.fresh.write_fresh``."""
     write_fresh(page, output, kind, force=force)
+
+
+def write_stores(path: str, other: str | None, output: str, target: Mapping[str, object], *, force: bool) -> int:
+    """Write the page about an inventory of stores, and say how many bytes it has.
+
+    Raises UsageError where another checkpoint or a target is given, UnreadableError and WriteError.
+    """
+    from ckptdoctor import __version__
+    from ckptdoctor.rendering.html.page import KIND
+    from ckptdoctor.rendering.html.store import render
+    from ckptdoctor.stores.overview import overview
+
+    if other is not None or any(each is not None for each in target.values()):
+        raise UsageError(f"{path} is an inventory of stores: its page takes no other checkpoint and no target.")
+    require_room(output, KIND, force=force)
+    page = render(overview(path), __version__)
+    write_page(page, output, KIND, force=force)
+    return len(page)
 
 
 def write_report(

@@ -69,7 +69,8 @@ class AuditRequest:
             raise UsageError(f"--jobs must be at least 1: {self.jobs}.")
         if not 0 <= self.limit_rate < inf:
             raise UsageError(f"--limit-rate must not be negative: {self.limit_rate}.")
-        if len(self.shard) != 2 or not all(isinstance(each, int) for each in self.shard):
+        pair = isinstance(self.shard, (tuple, list)) and len(self.shard) == 2
+        if not pair or not all(isinstance(each, int) for each in self.shard):
             raise UsageError("--shard takes two numbers, such as (3, 8).")
         number, of = self.shard
         if not 1 <= number <= of:

@@ -111,6 +111,28 @@ def test_every_rule(code, where, extra, tmp_path):
     assert codes(path) == []
 
 
+@pytest.mark.parametrize("total", [48, 24])
+def test_an_index_that_omits_a_whole_shard(total, tmp_path):
+    """The tensors of the shard are reported, whatever the index counts, and the new index names them."""
+    path = folder(tmp_path / "f", {key: TWO for key in WHERE if WHERE[key] == TWO}, total, total_parameters=12)
+    found = {finding.code: finding for finding in check(str(path)).findings}
+    assert list(found) == ["X805"]
+    assert found["X805"].message == f"{INDEX} does not name a.bias, a.weight, which are in {ONE}"
+    fixed(path, force=True)
+    assert json.loads((path / INDEX).read_text()) == {
+        "metadata": {"total_size": 48, "total_parameters": 12},
+        "weight_map": WHERE,
+    }
+    assert codes(path) == []
+
+
+def test_an_index_that_omits_a_shard_and_more(tmp_path):
+    """Both places are named: the files that it names, and the one that it does not."""
+    where = {"b.weight": TWO}
+    (finding,) = check(str(folder(tmp_path / "f", where))).findings
+    assert finding.message == f"{INDEX} does not name b.bias, a.bias, a.weight, which are in its files and in {ONE}"
+
+
 def test_an_index_that_is_no_json(tmp_path):
     """Numbered shards that are all there say what it should be."""
     path = folder(tmp_path / "f")

@@ -139,7 +139,8 @@ def union(
 class Parts:
     """What each shard holds at its top, before it is known which of them a key is taken from.
 
-    ``stale`` says that the index is of another save than the shards. ``path`` is where their tensors will be.
+    ``stale`` says that the index is of another save than the shards. ``path`` is where their tensors will be. ``own``
+    are the files that a correct index names.
     """
 
     def __init__(
@@ -154,6 +155,7 @@ class Parts:
         self.index = index
         self.shards = shards
         self.map = index.weight_map if index is not None else {}
+        self.own = _own_files(index, shards)
         self.read: dict[str, Checkpoint] = {}
         self.entries: dict[str, dict[Part, Node]] = {}
         self.holders: dict[Part, list[str]] = {}  # key → the files that have it
@@ -258,18 +260,23 @@ class Parts:
             self.gathering.note(NoteKind.INDEX_LACKS, message, index.name)
 
     def _omitted(self, index: Index) -> None:
-        listed = index.files.keys()
-        left = [key for key, files in self.holders.items() if key not in self.map and not listed.isdisjoint(files)]
-        if left:
-            message = (
-                f"{index.name} does not name {_listed(left)}, which {'is' if len(left) == 1 else 'are'} in its files"
-            )
-            self.gathering.note(NoteKind.INDEX_OMITS, message, index.name)
+        if self.stale:
+            return
+        left = [key for key in self.holders if key not in self.map and self.belongs(key)]
+        if not left:
+            return
+        unnamed = [file for file in dict.fromkeys(self.holders[key][0] for key in left) if file not in index.files]
+        are = "is" if len(left) == 1 else "are"
+        where = f"in {_listed(unnamed)}" if unnamed else "in its files"
+        if unnamed and len(left) > sum(self.holders[key][0] in unnamed for key in left):
+            where = f"in its files and {where}"
+        message = f"{index.name} does not name {_listed(left)}, which {are} {where}"
+        self.gathering.note(NoteKind.INDEX_OMITS, message, index.name)
 
     def _size(self, index: Index) -> None:
-        if index.total_size is None or self.troubles or len(self.read) < len(index.files):
+        if index.total_size is None or self.troubles or not index.files.keys() <= self.read.keys():
             return
-        listed = [file for file in index.files if file in self.read]
+        listed = [file for file in self.read if file in self.own]
         tensors = [node for file in listed for node in self.entries[file].values() if isinstance(node, Tensor)]
         each = sum([tensor.nbytes for tensor in tensors])
         stored = sum([storage.nbytes for file in listed for storage in self.read[file].storages])
@@ -285,10 +292,10 @@ class Parts:
     # ---- the union
 
     def belongs(self, key: Part) -> bool:
-        """Return whether a correct index names the key: not one that is only in files outside of the index."""
+        """Return whether a correct index names the key: not one that is only in files of another set than its own."""
         if self.index is None or self.stale or key in self.map:
             return True
-        return not self.index.files.keys().isdisjoint(self.holders[key])
+        return not self.own.isdisjoint(self.holders[key])
 
     def joined(self, path: KeyPath) -> Node:
         """Return every key once, from the file that the index names for it, in the order of the files."""
@@ -310,6 +317,15 @@ class Parts:
         files = self.holders[key]
         named = self.map.get(key) if isinstance(key, str) else None
         return named if named in files and named is not None else files[0]
+
+
+def _own_files(index: Index | None, shards: Shards | None) -> frozenset[str]:
+    """Return the files of an index: those that it names, and the other numbers of the set that they are from."""
+    named = frozenset(index.files if index is not None else ())
+    if shards is None:
+        return named
+    numbered = {*shards.present.values(), *shards.missing}
+    return named if named and named.isdisjoint(numbered) else named | numbered
 
 
 def _listed(names: Sequence[Part]) -> str:

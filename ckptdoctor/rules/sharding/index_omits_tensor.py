@@ -1,8 +1,8 @@
 """The shards hold tensors that the index does not name.
 
 Meaning
-    A tensor is in one of the files, but the index was written without it: by a converter that uses a list of
-    parameters, or before something was added.
+    A tensor is in one of the shards, but the index was written without it: by a converter that uses a list of
+    parameters, or before something was added. It may omit a whole shard.
 
 Why it matters
     Loaders that use the index silently leave the tensor out: a feature of the model is off.
@@ -11,7 +11,8 @@ Symptoms
     Nothing, or a parameter that is newly initialised.
 
 Detection
-    The header of each shard that the index names is compared with the index.
+    The header of each shard that the index names, or that is numbered as one of the same set, is compared with the
+    index.
 
 Repair
     ``ckptdoctor fix FOLDER --select X805`` rewrites the index from the headers of the shards, as a file next to the old
@@ -39,6 +40,14 @@ SICK = (
         files={
             INDEX: index_file(),
             _FIRST: ONE | {"a.scale": T((2,))},
+            _SECOND: TWO,
+        },
+    ),
+    Example(
+        "a shard that the index omits",
+        files={
+            INDEX: {"metadata": {"total_size": 24}, "weight_map": dict.fromkeys(TWO, _SECOND)},
+            _FIRST: ONE,
             _SECOND: TWO,
         },
     ),

@@ -145,6 +145,8 @@ class Container:
 class Checkpoint:
     """What a checkpoint holds. ``metadata`` is a safetensors file's ``__metadata__`` (None: there is none).
 
+    That of a folder is what its files say together; ``disputed`` are the entries that have several values there, and
+    ``index_metadata`` is what the index says of the whole in addition to its table.
     ``asides`` are pickles besides those that it was read from: what they name is not among the ``globals``.
     """
 
@@ -162,6 +164,8 @@ class Checkpoint:
     bytes_read: int = 0
     container: Container | None = field(default=None, compare=False)
     asides: tuple[Aside, ...] = ()
+    disputed: tuple[str, ...] = ()
+    index_metadata: dict[str, object] = field(default_factory=dict)
 
     @property
     def big_endian(self) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Mapping as AnyMapping
 
 from ckptdoctor.checkpoint import (
+    ROOT,
     KeyPath,
     Mapping,
     Node,
@@ -20,7 +21,7 @@ from ckptdoctor.checkpoint import (
     walk,
 )
 from ckptdoctor.checkpoint import Sequence as Items
-from ckptdoctor.checkpoint.changed_trees import tensors_in
+from ckptdoctor.checkpoint.changed_trees import changed_at, tensors_in
 from ckptdoctor.checkpoint.roots import beside
 from ckptdoctor.checkpoint.sharing import shared
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
@@ -288,15 +289,21 @@ def with_owners(
     return kept, tuple([(alias, owner) for alias, owner in found.items() if alias in gone])
 
 
-def restored(tree: Node, metadata: AnyMapping[str, str]) -> tuple[Node, tuple[tuple[str, str], ...]]:
-    """Return the contents with the names that ``safetensors.torch.save_model`` noted in the metadata."""
-    if not isinstance(tree, Mapping):
+def restored(
+    tree: Node, metadata: AnyMapping[str, str], place: KeyPath = ROOT
+) -> tuple[Node, tuple[tuple[str, str], ...]]:
+    """Return the contents with the names that ``safetensors.torch.save_model`` noted in the metadata of ``place``."""
+    node = at(tree, place)
+    if not isinstance(node, Mapping):
         return tree, ()
-    own = {part: child for part, child in tree.entries if isinstance(child, Tensor)}
-    names = {part for part, _ in tree.entries}
+    own = {part: child for part, child in node.entries if isinstance(child, Tensor)}
+    names = {part for part, _ in node.entries}
     pairs = [(alias, owner) for alias, owner in metadata.items() if alias not in names and owner in own]
-    more = [(alias, replace(own[owner], path=(alias,))) for alias, owner in pairs]
-    return (replace(tree, entries=(*tree.entries, *more)) if more else tree), tuple(pairs)
+    if not pairs:
+        return tree, ()
+    more = [(alias, replace(own[owner], path=(*place, alias))) for alias, owner in pairs]
+    made = replace(node, entries=(*node.entries, *more))
+    return changed_at(tree, place, lambda _: made), tuple(pairs)
 
 
 def doubled(tensors: Iterable[Tensor]) -> int:

@@ -26,6 +26,7 @@ from ckptdoctor.checkpoint import (
 )
 from ckptdoctor.checkpoint.changed_trees import move_tensor
 from ckptdoctor.checkpoint.checkpoint import UNREAD, concerns, unheld
+from ckptdoctor.checkpoint.metadata import COUNTED, is_tie, joined
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.edits.applied.unwrapping import unwrapped
 from ckptdoctor.edits.applied.wanted import Wanted, with_tree
@@ -125,15 +126,26 @@ def _together(checkpoints: Sequence[Checkpoint], names: Sequence[str], file: str
         return Wanted(first, plain(first), file=file)
     tree = _merged(checkpoints, first.big_endian, names or [""] * len(checkpoints))
     storages = tuple([storage for each in checkpoints for storage in each.storages])
-    return Wanted(first, replace(with_tree(first, tree, storages), metadata=_metadata(checkpoints)), file=file)
+    metadata, disputed = joined(
+        _below_part(name, each) if name else each.metadata
+        for each, name in zip(checkpoints, names or [""] * len(checkpoints), strict=True)
+    )
+    index_metadata, unlike = joined(each.index_metadata for each in checkpoints)
+    before = {key: None for each in checkpoints for key in each.disputed}
+    contents = replace(
+        with_tree(first, tree, storages),
+        metadata={key: text for key, text in (metadata or {}).items() if key not in before},
+        disputed=tuple({**before, **dict.fromkeys(disputed), **dict.fromkeys(set(unlike) - COUNTED)}),
+        index_metadata=index_metadata or {},
+    )
+    return Wanted(first, contents, file=file)
 
 
-def _metadata(checkpoints: Sequence[Checkpoint]) -> dict[str, str]:
-    """Return the metadata of all; of two values under one key the first."""
-    found: dict[str, str] = {}
-    for each in reversed(checkpoints):
-        found.update(each.metadata or {})
-    return found
+def _below_part(name: str, checkpoint: Checkpoint) -> dict[str, str]:
+    """Return the metadata of a part, with the names that its tensors have in the whole model."""
+    keys = {tensor.key for tensor in checkpoint.tensors}
+    said = (checkpoint.metadata or {}).items()
+    return dict((f"{name}.{key}", f"{name}.{text}") if is_tie(key, text, keys) else (key, text) for key, text in said)
 
 
 def plain(checkpoint: Checkpoint) -> Checkpoint:

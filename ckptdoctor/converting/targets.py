@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from ckptdoctor.checkpoint import ROOT, KeyPath, Node, at, show_path, walk
+from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, Node, at, children, show_part, show_path, walk
 from ckptdoctor.checkpoint import Mapping as Entries
 from ckptdoctor.checkpoint.changed_trees import moved
+from ckptdoctor.checkpoint.metadata import COUNTED, is_tie, place_of_metadata
 from ckptdoctor.checkpoint.roots import beside
 from ckptdoctor.converting.choosing import Chosen, chosen, doubled, entries_of, require_torch, restored, with_owners
 from ckptdoctor.converting.request import DEFAULT_SHARD, ConvertRequest
@@ -30,14 +31,16 @@ _LISTED = 3  # places that are named of what cannot be kept
 
 def to_safetensors(request: ConvertRequest, wanted: Wanted, root: KeyPath, sharded: bool) -> Output:
     """Return the tensors below ``root`` as safetensors. Raises RefusedError for what takes a choice."""
-    own = wanted.contents.metadata or {}
     found = chosen(wanted.contents.tree, root, request.root is not None, request.flatten, wanted.original.format)
+    own = _own_texts(wanted.contents, found.root, request.flatten)
     entries, tied = with_owners(entries_of(found.named), own, request.clone)
     tensors = tuple([each.tensor for each in entries])
     files = _files(entries, request, sharded)
     containers = []
+    every = {entry.name for entry in entries}
     for each in files:
-        metadata = _metadata(own, tied, {entry.name for entry in each.entries})
+        names = every if len(files) == 1 else {entry.name for entry in each.entries}
+        metadata = _metadata(own, tied, names, every)
         made = safetensors.arranged(each.entries, metadata, wanted.original, wanted.file)
         containers.append((os.path.join(request.output, each.name) if sharded else request.output, made))
     report = replace(
@@ -46,11 +49,14 @@ def to_safetensors(request: ConvertRequest, wanted: Wanted, root: KeyPath, shard
         doubled=doubled(tensors),
         kept=found.kept,
         described=found.described,
-        left_out=found.left_out,
+        left_out=(*found.left_out, *_lost(wanted.contents, indexed=len(files) > 1)),
         root=found.root,
         called=found.called,
     )
-    index = (os.path.join(request.output, safetensors.INDEX), safetensors.index_of(files)) if len(files) > 1 else None
+    index = None
+    if len(files) > 1:
+        text = safetensors.index_of(files, wanted.contents.index_metadata)
+        index = os.path.join(request.output, safetensors.INDEX), text
     return Output(tuple(containers), report, _extra(found, request, sharded), index, sharded, tensors)
 
 
@@ -69,12 +75,38 @@ def _extra(found: Chosen, request: ConvertRequest, sharded: bool) -> tuple[str, 
     return output, sidecar(found.rest, {}, names, os.path.basename(request.paths[0]))
 
 
-def _metadata(own: Mapping[str, str], tied: Sequence[tuple[str, str]], names: set[str]) -> dict[str, str]:
-    """Return the metadata of one file.
+def _own_texts(contents: Checkpoint, root: KeyPath, flatten: bool) -> Mapping[str, str]:
+    """Return the metadata as far as it is about what is at ``root``, with the names that tensors have in the output."""
+    metadata, place = contents.metadata or {}, place_of_metadata(contents.tree)
+    if not place or root[: len(place)] == place:
+        return metadata
+    if place[: len(root)] != root or not flatten:
+        return {}
+    keys = frozenset([part for part, _ in children(at(contents.tree, place))])
+    before = f"{'/'.join(map(show_part, place[len(root) :]))}/"
+    return dict(
+        [
+            (f"{before}{show_part(key)}", f"{before}{show_part(text)}") if is_tie(key, text, keys) else (key, text)
+            for key, text in metadata.items()
+        ]
+    )
+
+
+def _lost(contents: Checkpoint, *, indexed: bool = False) -> list[str]:
+    """Return entries that have no place in the output: about which files disagree, and of an index where none is."""
+    disputed = [f"{key} of the metadata (the files disagree)" for key in contents.disputed]
+    return disputed + [f"{key} of the index" for key in contents.index_metadata if key not in COUNTED and not indexed]
+
+
+def _metadata(
+    own: Mapping[str, str], tied: Sequence[tuple[str, str]], names: Collection[str], every: Collection[str]
+) -> dict[str, str]:
+    """Return the metadata of the file that has the tensors ``names``, out of ``every`` tensor of the output.
 
     It is what the source had, and other names of its tensors, as ``save_model`` notes them.
     """
-    return {**_FORMAT, **own, **{alias: owner for alias, owner in tied if owner in names}}
+    mine = {key: text for key, text in own.items() if text in names or not is_tie(key, text, every)}
+    return {**_FORMAT, **mine, **{alias: owner for alias, owner in tied if owner in names}}
 
 
 # ---- an archive of torch, out of any container that torch did not write as one
@@ -102,8 +134,12 @@ class _Taken:
 
 def _taken(wanted: Wanted, root: KeyPath) -> _Taken:
     """Return what is at ``root``. Raises RefusedError with a list of what cannot be written."""
-    metadata = wanted.contents.metadata or {}
-    tree, back = (wanted.contents.tree, ()) if root else restored(wanted.contents.tree, metadata)
+    metadata, tree = wanted.contents.metadata or {}, wanted.contents.tree
+    place, back = place_of_metadata(tree), tuple[tuple[str, str], ...]()
+    if root == place[: len(root)]:  # the state dict that it is about is in there
+        tree, back = restored(tree, metadata, place)
+    elif place:
+        metadata = {}
     require_torch(at(tree, root), root)
     texts = {key: text for key, text in metadata.items() if (key, text) not in (*back, *_FORMAT.items())}
     return _Taken(moved(at(tree, root), root, ROOT), back, texts)
@@ -117,7 +153,7 @@ def to_torch(request: ConvertRequest, wanted: Wanted, root: KeyPath) -> Output:
         report_of(request, wanted, made.contents.tensors),
         restored=found.restored,
         kept=found.kept,
-        left_out=tuple(beside(wanted.contents.tree, root)),
+        left_out=(*beside(wanted.contents.tree, root), *_lost(wanted.contents)),
         root=root,
         weights=weights_of(made.contents),
     )
@@ -138,7 +174,11 @@ def to_dcp(request: ConvertRequest, wanted: Wanted, root: KeyPath) -> Output:
         restored=found.restored,
         doubled=doubled(tensors),
         kept=found.kept,
-        left_out=(*beside(wanted.contents.tree, root), *_left_out(found.node, apart)),
+        left_out=(
+            *beside(wanted.contents.tree, root),
+            *_left_out(found.node, apart),
+            *_lost(wanted.contents),
+        ),
         root=root,
         weights=weights_of(made.contents),
     )

@@ -159,8 +159,11 @@ def _index(folder: _Folder, where: dict[str, str], kept: list[str], files: dict[
     own = folder.weights.index
     suffix = "safetensors" if kept[0].endswith("safetensors") else "bin"
     name = own.name if own is not None else _INDEXES[suffix]
-    total = sum(tensor.nbytes for file in kept for tensor in folder.saved[file].plan.expected.tensors)
-    text = index_text(where, total)
+    tensors = [tensor for file in kept for tensor in folder.saved[file].plan.expected.tensors]
+    more = dict(own.metadata) if own is not None else {}
+    if "total_parameters" in more:
+        more["total_parameters"] = sum(tensor.numel for tensor in tensors)
+    text = index_text(where, sum(tensor.nbytes for tensor in tensors), more)
     recipe = Recipe(folder.saved[kept[0]].plan.request.path, (Literal(text),))
     return Part(recipe, os.path.join(folder.output, name), partial(_require, folder.output, name, files, set(where)))
 

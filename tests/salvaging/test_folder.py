@@ -183,7 +183,7 @@ def test_an_index_that_does_not_fit_is_noticed(tmp_path, monkeypatch):
     """The folder is read as it will be before it gets its name."""
     source = shards(tmp_path / "m")
 
-    def wrong(where, total):
+    def wrong(where, total, metadata):
         return json.dumps({"weight_map": dict.fromkeys(where, NAMES[0])}).encode()
 
     monkeypatch.setattr(salvage_folder, "index_text", wrong)

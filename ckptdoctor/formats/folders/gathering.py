@@ -40,6 +40,9 @@ class Gathering:
         self.notes: list[Note] = []
         self.asides: list[Aside] = []
         self.read: set[str] = set()  # files whose names are among the globals and asides
+        self.metadata: dict[str, str] | None = None  # what the files of weights say of themselves, as far as they agree
+        self.disputed: tuple[str, ...] = ()
+        self.index_metadata: dict[str, object] = {}
 
     def file(self, name: str, what: str = "") -> Checkpoint | None:
         """Return what the file ``name`` holds by itself.
@@ -105,15 +108,20 @@ class Gathering:
         self.notes += rebased.notes(checkpoint.notes)
         self.asides += rebased.asides(checkpoint.asides)
 
-    def branch(self, name: str, above: KeyPath) -> Node:
-        """Return everything that the file ``name`` holds, below ``above``, or None where it cannot be read."""
+    def branch(self, name: str, above: KeyPath, *, weights: bool = False) -> Node:
+        """Return everything that the file ``name`` holds, below ``above``, or None where it cannot be read.
+
+        What ``weights`` say of themselves is said of the folder.
+        """
         before = len(self.notes)
         checkpoint = self.file(name)
+        if weights and checkpoint is not None:
+            self.metadata = checkpoint.metadata
         node = None if checkpoint is None else self.add(checkpoint, name, above)
         self.notes[before:] = [replace(note, branch=above) for note in self.notes[before:]]
         return node
 
-    def checkpoint(self, container: Container, tree: Node, metadata: dict[str, str] | None = None) -> Checkpoint:
+    def checkpoint(self, container: Container, tree: Node) -> Checkpoint:
         """Return all of it as one checkpoint, and what is named by the files next to it."""
         from ckptdoctor.formats.folders.companions import beside
 
@@ -132,11 +140,13 @@ class Gathering:
             storages=tuple(self.storages),
             state_dicts=find_state_dicts(tree),
             globals=tuple(self.globals),
-            metadata=metadata,
+            metadata=self.metadata,
             notes=tuple(dict.fromkeys(self.notes)),
             bytes_read=self.folder.bytes_read,
             container=container,
             asides=(*dict.fromkeys(self.asides), *asides),
+            disputed=self.disputed,
+            index_metadata=self.index_metadata,
         )
 
 

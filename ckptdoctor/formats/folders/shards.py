@@ -78,13 +78,15 @@ LONGEST = 64 << 20
 class Index:
     """What an index says: tensor → file, and the bytes of all tensors together (None: it does not say).
 
-    ``files`` are those that it names, in order, with how many tensors it looks for in each.
+    ``files`` are those that it names, in order, with how many tensors it looks for in each. ``metadata`` is all that it
+    says in addition.
     """
 
     name: str
     weight_map: dict[str, str]
     files: dict[str, int]
     total_size: int | None
+    metadata: dict[str, object]
 
 
 def read_index(folder: FolderSource, name: str) -> Index:
@@ -107,7 +109,8 @@ def read_index(folder: FolderSource, name: str) -> Index:
         files[file] = files.get(file, 0) + 1
     if len(files) > MOST_NAMES:
         raise HostileError(f"{name} names {len(files):,} files; no checkpoint has so many.", member=name)
-    return Index(name, table, files, int(total) if whole and total is not None else None)
+    own = metadata if isinstance(metadata, dict) else {}
+    return Index(name, table, files, int(total) if whole and total is not None else None, own)
 
 
 def _short(text: str) -> str:

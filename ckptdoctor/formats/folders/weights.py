@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 
 from ckptdoctor.checkpoint import Checkpoint, FolderSource, KeyPath, Mapping, Node, Note, NoteKind, Part, Tensor
 from ckptdoctor.checkpoint.checkpoint import UNREAD
+from ckptdoctor.checkpoint.metadata import joined
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.formats.folders.gathering import Gathering, Rebased, told
 from ckptdoctor.formats.folders.shards import CONFIGS, SINGLE, Index, Shards, indexes, read_index, shard_sets
@@ -96,7 +97,7 @@ def gather_weights(gathering: Gathering, weights: Weights, path: tuple[str, ...]
     if rest > 0:
         gathering.note(NoteKind.NOT_EXAMINED, f"{plural(rest, 'more file')} next to the weights that were read")
     if weights.single:
-        node = gathering.branch(weights.single, path)
+        node = gathering.branch(weights.single, path, weights=True)
         return Mapping("dict", ()) if node is None else node
     return union(gathering, weights.files, weights.index, weights.shards, path)
 
@@ -133,6 +134,8 @@ def union(
             )
     parts = Parts(gathering, files, index, shards, path)
     parts.compare()
+    gathering.metadata, gathering.disputed = joined(each.metadata for each in parts.read.values())
+    gathering.index_metadata = index.metadata if index is not None else {}
     return parts.joined(path)
 
 

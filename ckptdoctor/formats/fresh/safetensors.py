@@ -158,14 +158,27 @@ def split(entries: Sequence[Entry], most: int) -> list[Shard]:
     return [Shard(f"model-{at:05d}-of-{count:05d}.safetensors", tuple(each)) for at, each in enumerate(groups, 1)]
 
 
-def index_of(shards: Sequence[Shard]) -> bytes:
-    """Return ``model.safetensors.index.json`` as transformers writes it."""
-    total = sum(entry.nbytes for shard in shards for entry in shard.entries)
+def index_of(shards: Sequence[Shard], metadata: Mapping[str, object] | None = None) -> bytes:
+    """Return ``model.safetensors.index.json`` as transformers writes it.
+
+    What an older one said in its ``metadata`` is kept, and what it counted is counted again.
+    """
+    entries = [entry for shard in shards for entry in shard.entries]
     where = {entry.name: shard.name for shard in shards for entry in shard.entries}
-    return index_text(where, total)
+    more = dict(metadata or {})
+    if "total_parameters" in more:
+        more["total_parameters"] = sum(entry.tensor.numel for entry in entries)
+    return index_text(where, sum(entry.nbytes for entry in entries), more)
 
 
-def index_text(where: Mapping[str, str], total: int) -> bytes:
-    """Return the same of a table from keys to files, and the bytes of all tensors."""
-    text = json.dumps({"metadata": {"total_size": total}, "weight_map": where}, indent=2, sort_keys=True)
+def index_text(where: Mapping[str, str], total: int, metadata: Mapping[str, object] | None = None) -> bytes:
+    """Return the same of a table from keys to files, and the bytes of all tensors.
+
+    Raises RefusedError for ``metadata`` that is nested too deep.
+    """
+    said = {"metadata": {**(metadata or {}), "total_size": total}, "weight_map": where}
+    try:
+        text = json.dumps(said, indent=2, sort_keys=True)
+    except RecursionError as error:
+        raise RefusedError("The metadata of the index is nested too deep to be kept; delete it first.") from error
     return (text + "\n").encode()

@@ -62,7 +62,7 @@ def _tells_its_origin(checkpoint: Checkpoint) -> bool:
     roles = {each.role for each in checkpoint.state_dicts}
     if Role.OPTIMIZER not in roles or not roles & set(WEIGHTS) or not isinstance(checkpoint.tree, Mapping):
         return True
-    if checkpoint.metadata or Role.SCHEDULER in roles:  # a scheduler knows its last epoch
+    if set(checkpoint.metadata or ()) - {"format"} or Role.SCHEDULER in roles:  # a scheduler knows its last epoch
         return True
     paths = [each.path for each in checkpoint.state_dicts]
     inner = {path[0] for path in paths if path}

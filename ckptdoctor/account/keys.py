@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from ckptdoctor.account.contents import Account
 from ckptdoctor.account.places import Box, Place, UnaccountedError, box_at, boxes, held, place_at
 from ckptdoctor.checkpoint import KeyPath, Mapping, Node, Opaque, Part, Sequence, Special, Tensor
+from ckptdoctor.checkpoint.metadata import MODEL
 from ckptdoctor.edits import (
     Convert,
     Drop,
@@ -25,7 +26,7 @@ from ckptdoctor.edits import (
     Truncate,
     WriteIndex,
 )
-from ckptdoctor.edits.renaming import renamed_modules
+from ckptdoctor.edits.renaming import renamed_modules, renamed_ties
 from ckptdoctor.facts import devices
 from ckptdoctor.facts.devices import FROM_CPU, UTILS
 from ckptdoctor.facts.numpy_values import BYTES, array_values, of_python_2
@@ -53,6 +54,8 @@ def rename(account: Account, edit: Rename) -> None:
         gone = {prefix for prefix, new in moves.items() if new is None}
         inside.entries = [each for each in inside.entries if each.step not in gone]
         _rename_keys(inside, {prefix: new for prefix, new in moves.items() if new is not None})
+    if account.metadata and edit.state_dict == _place_of_metadata(account):
+        account.metadata = renamed_ties(account.metadata, {key: names.get(key, key) for key in keys})
     for optimizer in account.optimizers:
         _rename_in(optimizer, "param_names", names)
         if optimizer in by_name:
@@ -60,6 +63,15 @@ def rename(account: Account, edit: Rename) -> None:
             state = optimizer.place("state")
             if state is not None and isinstance(state.holds, Box):
                 _rename_keys(state.holds, names)
+
+
+def _place_of_metadata(account: Account) -> KeyPath:
+    """Return where the tensors are that metadata is about: at the root, or below ``model`` in a run's folder."""
+    root = account.root.holds
+    if isinstance(root, Box) and not any(isinstance(each.holds, Tensor) for each in root.entries):
+        model = root.place(MODEL[0])
+        return MODEL if model is not None and isinstance(model.holds, Box) else ()
+    return ()
 
 
 def rename_modules(account: Account, edit: RenameModules) -> None:
@@ -97,6 +109,9 @@ def drop(account: Account, edit: Drop) -> None:
 
 def take_root(account: Account, edit: TakeRoot) -> None:
     """Make one part the whole."""
+    place = _place_of_metadata(account)
+    if any(one != other for one, other in zip(place, edit.path, strict=False)):
+        account.metadata = None
     account.root = Place("", place_at(account.root, edit.path).holds)
 
 

@@ -42,6 +42,11 @@ def place_of_metadata(tree: Node) -> KeyPath:
     return MODEL if any(part == MODEL[0] and isinstance(child, Entries) for part, child in tree.entries) else ()
 
 
+def holds_described(tree: Node, path: KeyPath) -> bool:
+    """Return whether the part at ``path`` has the state dict that the metadata is about, or something of it."""
+    return all(one == other for one, other in zip(place_of_metadata(tree), path, strict=False))
+
+
 def is_tie(alias: str, owner: str, keys: Collection[object]) -> bool:
     """Return whether an entry says, as ``safetensors.torch.save_model`` does, that a tensor has a second name."""
     return owner in keys and alias not in keys and alias != "format"

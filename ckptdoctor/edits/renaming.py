@@ -1,4 +1,4 @@
-"""Carries new key names over to the places that repeat them: ``_metadata`` prefixes, and names in optimizers.
+"""Carries new key names over to the places that repeat them: ``_metadata``, tied names, and names in optimizers.
 
 A module prefix of ``_metadata`` follows its keys: where every key below ``old.`` kept its ending and moved below one
 ``new.``, the prefix ``old`` becomes ``new`` (as ``torch.nn.modules.utils.consume_prefix_in_state_dict_if_present``
@@ -8,6 +8,8 @@ does for a stripped prefix). A prefix without keys of its own (an activation, a 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+
+from ckptdoctor.checkpoint.metadata import is_tie
 
 # a module prefix, where it went (None: its name was lost), and then where the one module inside it went
 _Move = tuple[str, "str | None", "str | None"]
@@ -29,6 +31,27 @@ def renamed_modules(prefixes: Iterable[str], renames: Mapping[str, str]) -> dict
         prefix: name if owners[name] == prefix and not _emptied(name, inner.get(prefix)) else None
         for prefix, name in wanted.items()
     }
+
+
+def renamed_ties(metadata: Mapping[str, str], renames: Mapping[str, str]) -> dict[str, str]:
+    """Return safetensors' metadata with the notes on tied names as ``renames`` (every key: old → new name) leaves them.
+
+    The tensor has its new name. The other name, which is not a key, follows the modules that it is in.
+    """
+    ties = {alias for alias, owner in metadata.items() if is_tie(alias, owner, renames)}
+    if not ties or all(old == new for old, new in renames.items()):
+        return dict(metadata)
+    moved, _ = _evidence(renames)
+    taken = metadata.keys() - ties | set(renames.values())
+    made: dict[str, str] = {}
+    for alias, text in metadata.items():
+        if alias not in ties:
+            made[alias] = text
+            continue
+        new = _moved(alias, moved)
+        # a name that is taken cannot be a second one; under its old name nothing is lost
+        made[alias if new in taken or new in made else new] = renames[text]
+    return made
 
 
 def named_after(parameters: Iterable[object], keys: Collection[str]) -> bool:

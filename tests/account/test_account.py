@@ -49,7 +49,7 @@ NOT_SEEN: dict[str, tuple[frozenset[str], str]] = {
 # what the account asks of the edits and of facts that whoever applies edits asks, too: a fault in these is not seen,
 # and each has tests against torch or by hand of its own
 SHARED = {
-    "ckptdoctor.edits.renaming": {"renamed_modules"},
+    "ckptdoctor.edits.renaming": {"renamed_modules", "renamed_ties"},
     "ckptdoctor.edits.tensors": {"gone_keys", "place_of", "runs", "sources", "with_new"},
     "ckptdoctor.facts": {"devices"},
     "ckptdoctor.facts.numpy_values": {"BYTES", "array_values", "held_values", "of_python_2"},

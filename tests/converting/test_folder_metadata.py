@@ -198,3 +198,53 @@ def test_a_salvaged_index_keeps_what_it_says(tmp_path):
     run_here("salvage", "f", cwd=tmp_path)
     (index,) = tmp_path.glob(f"f*salvaged*/{INDEX}")
     assert json.loads(index.read_text())["metadata"] == {"total_size": 8, "total_parameters": 2, "by": "me"}
+
+
+# ---- tied names where tensors are renamed
+
+
+@pytest.mark.parametrize("way", [["-o", "out.safetensors"], ["--in-place"]])
+@pytest.mark.parametrize(
+    ("option", "new"),
+    [
+        (["--add-prefix", "net."], "net.m.{}"),
+        (["--strip-prefix", "m."], "{}"),
+    ],
+)
+def test_tied_names_of_a_file_follow_the_keys(tmp_path, way, option, new):
+    """Both names are new ones, nothing else of the header changes, and converting gives back every name."""
+    metadata = {"by": "me", "m.head.weight": "m.emb.weight", "format": "pt", "m.y.copy": "m.x"}
+    tensors = {"m.emb.weight": torch.randn(20, 20), "m.x": torch.randn(5), "m.z": torch.randn(5)}
+    save_file(tensors, tmp_path / "s.safetensors", metadata)
+    before = (tmp_path / "s.safetensors").read_bytes()
+    assert "2 tied names" in said("fix", "s.safetensors", *option, *way, cwd=tmp_path)
+    name = way[-1] if way[0] == "-o" else "s.safetensors"
+    wanted = {new.format("head.weight"): new.format("emb.weight"), new.format("y.copy"): new.format("x")}
+    assert texts(tmp_path / name) == {"by": "me", "format": "pt", **wanted}
+    said("convert", name, "back.pt", cwd=tmp_path)
+    ends = ("emb.weight", "x", "z", "head.weight", "y.copy")
+    assert set(torch.load(tmp_path / "back.pt")) == {new.format(end) for end in ends}
+    if way[0] == "--in-place":
+        said("undo", "s.safetensors", cwd=tmp_path)
+        assert (tmp_path / "s.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize("way", [["-o", "out/"], ["--in-place"]])
+def test_tied_names_of_shards_follow_the_keys(folder, way):
+    """In a folder of its own, and in the files themselves."""
+    assert "2 tied names" in said("fix", "sh", "--add-prefix", "m.", *way, cwd=folder)
+    said("convert", "out" if way[0] == "-o" else "sh", "back.pt", cwd=folder)
+    assert set(torch.load(folder / "back.pt")) == {f"m.{key}" for key in torch.load(folder / "tied.pt")}
+
+
+def test_what_is_taken_out_of_a_run_has_its_own_metadata(tmp_path):
+    """The optimizer of a Trainer's folder does not get the tied names of the model."""
+    (tmp_path / "f").mkdir()
+    save_model(Tied(), tmp_path / "f" / "model.safetensors")
+    (tmp_path / "f" / "trainer_state.json").write_text("{}")
+    torch.save({"state": {0: {"m": torch.ones(2)}}, "param_groups": []}, tmp_path / "f" / "optimizer.pt")
+    for root, keys in (("model", {"emb.weight", "head.weight"}), ("optimizer", {"state", "param_groups"})):
+        for way in (["fix", "f", "-o", f"{root}.pt"], ["convert", "f", f"{root}2.pt"]):
+            said(*way, "--root", root, cwd=tmp_path)
+        assert set(torch.load(tmp_path / f"{root}.pt")) == set(torch.load(tmp_path / f"{root}2.pt")) == keys
+    assert not list(tmp_path.glob("*.extra.json"))

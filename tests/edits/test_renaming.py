@@ -2,13 +2,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
-from ckptdoctor.edits.renaming import renamed_modules
+from ckptdoctor.edits.renaming import renamed_modules, renamed_ties
 from tests.work import growth
 
 
@@ -174,3 +175,28 @@ def test_many_keys_take_no_longer_than_they_have_to():
         given[blocks] = {key.rpartition(".")[0]: 1 for key in keys}, {key: key[7:] for key in keys}
         assert renamed_modules(*given[blocks])["module.a.b.c.layers.0.block.0"] == "a.b.c.layers.0.block.0"
     assert growth(lambda blocks: renamed_modules(*given[blocks]), 1_250, 12_500) < 40
+
+
+TIES = {"format": "pt", "note": "x", "m.head.weight": "m.emb.weight", "copy": "top"}
+KEYS = ["m.emb.weight", "m.body.0.bias", "top"]
+
+
+@pytest.mark.parametrize(
+    ("rename", "wanted"),
+    [
+        (lambda key: key, {"m.head.weight": "m.emb.weight", "copy": "top"}),
+        (lambda key: f"net.{key}", {"net.m.head.weight": "net.m.emb.weight", "net.copy": "net.top"}),
+        (lambda key: key.removeprefix("m."), {"head.weight": "emb.weight", "copy": "top"}),
+        (lambda key: key.replace("emb", "wte"), {"m.head.weight": "m.wte.weight", "copy": "top"}),
+        (lambda key: "first" if key == "top" else key, {"m.head.weight": "m.emb.weight", "copy": "first"}),
+    ],
+)
+def test_tied_names_follow(rename, wanted):
+    """The tensor has its new name, the other name moves with the modules around it, and other entries stay."""
+    assert renamed_ties(TIES, {key: rename(key) for key in KEYS}) == {"format": "pt", "note": "x", **wanted}
+
+
+def test_a_tied_name_that_is_taken_stays_the_old_one():
+    """It would be the name of a tensor, or of another entry."""
+    assert renamed_ties({"m.a": "m.b"}, {"m.b": "b", "m.c": "a"}) == {"m.a": "b"}
+    assert renamed_ties({"m.note": "m.b", "note": "x"}, {"m.b": "b"}) == {"m.note": "b", "note": "x"}

@@ -7,12 +7,14 @@ from collections.abc import Mapping as Table
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, Role, Sequence, Tensor, at, show_path
 from ckptdoctor.checkpoint.changed_trees import changed_at, derived, missing, move_tensor, moved, with_tree
+from ckptdoctor.checkpoint.metadata import place_of_metadata
 from ckptdoctor.edits import Rename, RenameModules
 from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.applied.optimizers_left import called_by_name, follows, named_otherwise
 from ckptdoctor.edits.fix import Change
-from ckptdoctor.edits.renaming import named_after, renamed_modules
+from ckptdoctor.edits.renaming import named_after, renamed_modules, renamed_ties
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.noun import replace
 
 METADATA = "_metadata"
 PARAM_NAMES = "param_names"
@@ -30,7 +32,17 @@ def rename(checkpoint: Checkpoint, edit: Rename) -> Checkpoint:
             tree = _with_param_names(tree, state_dict.path, names)
             if named_after(called_by_name(at(checkpoint.tree, state_dict.path)), keys):
                 tree = _with_names(tree, state_dict.path, names)
-    return with_tree(checkpoint, tree)
+    return _with_ties(with_tree(checkpoint, tree), checkpoint, edit)
+
+
+def _with_ties(after: Checkpoint, before: Checkpoint, edit: Rename) -> Checkpoint:
+    """Return the same, with the notes of safetensors' metadata on tied names as the new names have it."""
+    if not before.metadata or place_of_metadata(before.tree) != edit.state_dict:
+        return after
+    names = dict(edit.pairs)
+    renames = {key: names.get(key, key) for key in _keys(before.tree, edit.state_dict)}
+    metadata = renamed_ties(before.metadata, renames)
+    return after if metadata == before.metadata else replace(after, metadata=metadata)
 
 
 def rename_modules(checkpoint: Checkpoint, edit: RenameModules) -> Checkpoint:
@@ -164,6 +176,9 @@ def _told(checkpoint: Checkpoint, edit: Rename, after: Checkpoint) -> Iterator[C
     moved = _differing(_prefixes(checkpoint, edit.state_dict), _prefixes(after, edit.state_dict))
     if moved:
         counts.append((moved, "_metadata entry"))
+    if checkpoint.metadata != after.metadata:
+        known = (after.metadata or {}).items()
+        counts.append((sum(each not in known for each in (checkpoint.metadata or {}).items()), "tied name"))
     named = _param_names(checkpoint)
     if named:
         old = {pair[0] for pair in edit.pairs}

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, KeyPath, Node, Opaque, Sequence, Tensor, at, show_path, walk
 from ckptdoctor.checkpoint.changed_trees import changed_at, mapped, missing, moved, with_tree
+from ckptdoctor.checkpoint.metadata import holds_described
 from ckptdoctor.checkpoint.tree import node_of
 from ckptdoctor.edits import Edit, Replace, TakeRoot
 from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.fix import Change
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.noun import replace
 from ckptdoctor.wording import and_more
 
 _SHOWN = 3  # classes inside an object that are named
@@ -32,7 +34,8 @@ def _take_root(checkpoint: Checkpoint, edit: TakeRoot) -> Checkpoint:
         return node
 
     mapped(tree, check)
-    return with_tree(checkpoint, moved(tree, edit.path, ()))
+    after = with_tree(checkpoint, moved(tree, edit.path, ()))
+    return after if holds_described(checkpoint.tree, edit.path) else replace(after, metadata=None)
 
 
 def replace_values(checkpoint: Checkpoint, edits: Iterable[Edit]) -> Checkpoint:

@@ -7,8 +7,8 @@ whole is padded with blanks so that the values begin at a multiple of eight byte
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from json import dumps
+from collections.abc import Mapping, Sequence
+from json import dumps, loads
 
 from ckptdoctor.checkpoint import NoteKind, Source
 from ckptdoctor.edits import (
@@ -20,6 +20,7 @@ from ckptdoctor.edits import (
     Flatten,
     MakeContiguous,
     MoveToCpu,
+    Rename,
     RenameModules,
     Renumber,
     Reorder,
@@ -74,6 +75,8 @@ def write_copy(wanted: Wanted, source: Source) -> Recipe:
             made = _with_metadata(made, edit, style)
         elif isinstance(edit, TextMetadata):
             made = _with_text_metadata(made, edit, style)
+    if any(isinstance(edit, Rename) for edit in edits):
+        made = _with_renamed_ties(made, wanted.contents.metadata or {}, style)
     head = _padded(made.text)
     if len(head) > MAX_HEADER_BYTES:
         raise RefusedError(f"The header would have {len(head):,} bytes; safetensors allows {MAX_HEADER_BYTES:,}.")
@@ -162,6 +165,26 @@ def _with_text_metadata(header: Cut, edit: TextMetadata, style: _Style) -> Cut:
     changed = replace(present, value=inside.with_members(kept).text)
     members = [changed if member is present else member for member in header.members]
     return header.with_members(members)
+
+
+def _with_renamed_ties(header: Cut, wanted: Mapping[str, str], style: _Style) -> Cut:
+    """Put the new names into the notes on tied tensors, each in the place of the old one."""
+    present = next((member for member in header.members if member.key == METADATA), None)
+    if present is None or not present.value.startswith("{"):
+        return header
+    inside = cut(present.value)
+    said = [(member.key, loads(member.value)) for member in inside.members]
+    # renaming keeps the order, so what is there no longer and what is new go together one by one
+    known = set(said)
+    new = iter([entry for entry in wanted.items() if entry not in known])
+    members = []
+    for member, (key, text) in zip(inside.members, said, strict=True):
+        other = next(new, None) if wanted.get(key) != text else None
+        if other is not None:
+            member = replace(member, key=other[0], name=style.quoted(other[0]), value=style.quoted(other[1]))
+        members.append(member)
+    changed = replace(present, value=inside.with_members(members).text)
+    return header.with_members([changed if member is present else member for member in header.members])
 
 
 def _with_entry(metadata: Cut, wanted: str, key: str, value: str) -> Cut:

@@ -15,7 +15,7 @@ from ckptdoctor.errors import CkptDoctorError, UsageError
 from ckptdoctor.examine.file import check
 from ckptdoctor.explaining.confirm import confirm
 from ckptdoctor.explaining.explanation import Confirmation, Explanation, OneRepair
-from ckptdoctor.explaining.load_error import load_error
+from ckptdoctor.explaining.load_error import load_errors
 from ckptdoctor.explaining.text import cleaned
 from ckptdoctor.findings import Coverage, FileReport
 from ckptdoctor.noun import replace
@@ -33,7 +33,7 @@ def verdict(explained: Explanation, raw: str, path: str) -> tuple[Confirmation, 
     With it comes the report that it follows from. Only headers are read. What is wrong with the file itself is a
     verdict as well: nothing is raised for it.
     """
-    error = load_error(cleaned(raw))
+    error = _explained(explained, raw)
     report = check(path)
     if error is not None and report.checkpoint is not None:
         with suppress(UsageError):  # there are no weights that the error could be about: the plain report says so
@@ -45,6 +45,12 @@ def judged(explained: Explanation, raw: str, path: str) -> Explanation:
     """Return the explanation with what the file at ``path`` says to it, and the one repair that it needs, if known."""
     confirmation, report = verdict(explained, raw, path)
     return replace(explained, verdict=confirmation, repair=way_to_the_model(explained, raw, report))
+
+
+def _explained(explained: Explanation, raw: str) -> LoadError | None:
+    """Return the error that the first cause is about; the first of the text where that cause is another message."""
+    errors = load_errors(cleaned(raw))
+    return next((each for each in errors if each.offset == explained.hits[0].offset), errors[0] if errors else None)
 
 
 # what modules of the program that failed are called there, each with its keys
@@ -61,7 +67,7 @@ def way_to_the_model(
     repair alone would lead to the next error. None where one is enough, or where it is not known that all of them
     together are.
     """
-    error, coverage, checkpoint = load_error(cleaned(raw)), report.coverage, report.checkpoint
+    error, coverage, checkpoint = _explained(explained, raw), report.coverage, report.checkpoint
     if checkpoint is None:
         return None
     if error is None:

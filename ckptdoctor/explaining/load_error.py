@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, pairwise
 
 from ckptdoctor.explaining.text import PastedText, squeeze
 from ckptdoctor.match.shapes.pairs import Pair, Shape
@@ -35,6 +35,9 @@ _OPEN = re.compile(r"[\"']?[\[{(]{1,3}")
 _ITEM = re.compile(r"[\"']([^\"']{0,1000})[\"'](,?)")
 _CLASS = re.compile(r"([A-Za-z_][\w.]{0,200}):")
 _NAME = re.compile(r"([A-Za-z_]\w{0,200}?)(?:werenot|:|LOADREPORT)")
+_HEADER = "Error(s) in loading state_dict for"
+_HEADS = 2000  # headers that are looked at: each rank of a job may print one
+_IN_ORDER = re.compile(r"(Missing|Unexpected)key\(s\)instate_dict:|sizemismatchfor([^\s:]{1,1000}):")
 _STATS = re.compile(r"\"([^\"]{1,1000})\"and\"([^\"]{1,1000})\"for")
 _OLD_KEY = re.compile(r"[\"'](" + _KEY + r")[\"']instate_dict")
 
@@ -92,8 +95,27 @@ _ROW = re.compile(r"\s{0,80}(\S{1,1000})\s{0,1000}\|\s{0,20}(UNEXPECTED|MISSING|
 _IN_ROW = re.compile(rf".{{0,200}}?ckpt:{_HERE}vsmodel:{_THERE}")
 
 
+def load_errors(text: PastedText) -> tuple[LoadError, ...]:
+    """Return each error that the text has, in its order: what does not fit one model does not count for another.
+
+    The same error, repeated by ranks and retries, is returned once.
+    """
+    found: list[LoadError] = []
+    for start, end in _parts(text):
+        error = _read(text.part(start, end), start)
+        if error is None or any(_covers(each, error) for each in found):
+            continue
+        found = [each for each in found if not _covers(error, each)]
+        found.append(error)
+    return tuple(found)
+
+
 def load_error(text: PastedText) -> LoadError | None:
-    """Return what the text says does not fit a model, or None when it says nothing of the kind."""
+    """Return the first error of the text, or None when nothing in it says that something does not fit a model."""
+    return next(iter(load_errors(text)), None)
+
+
+def _read(text: PastedText, offset: int) -> LoadError | None:
     found = _Found()
     readers = (_lists, _bare_lists, _grouped, _unused, _single, _stats, _mismatches, _not_matching, _report)
     for reader in readers:
@@ -108,9 +130,57 @@ def load_error(text: PastedText) -> LoadError | None:
         _model_class(text),
         tuple(found.running_stats),
         not found.certain,
-        min(found.offsets),
+        offset + min(found.offsets),
         first_only=found.first_only and len(found.unexpected) == 1 and not found.missing,
     )
+
+
+def _covers(one: LoadError, other: LoadError) -> bool:
+    """Return whether the other is the same error again, or a copy of it that is cut short."""
+    if other.model_class not in (one.model_class, ""):
+        return False
+    mine = {*one.missing}, {*one.unexpected}, {*one.mismatched}
+    its = {*other.missing}, {*other.unexpected}, {*other.mismatched}
+    if mine == its:
+        return one.complete or not other.complete
+    cut = not other.complete or not other.model_class
+    return cut and all(theirs <= ours for ours, theirs in zip(mine, its, strict=True))
+
+
+def _parts(text: PastedText) -> list[tuple[int, int]]:
+    """Return where the parts of a text begin and end that are each about one model."""
+    heads = {start: found[1] for start, found in islice(_heads(text), _HEADS)}
+    if len(heads) < 2:
+        return [(0, len(text.squeezed))]
+    starts = [*heads]
+    # a warning that precedes the first header is about the same load; an error there is one of its own
+    before = _read(text.part(0, starts[0]), 0)
+    own = before is not None and not before.warning
+    parts = [(0, starts[0])] if own else []
+    name = ""
+    for start, end in pairwise([starts[0] if own else 0, *starts[1:], len(text.squeezed)]):
+        last, name = name, heads.get(start, heads[starts[0]])
+        if last == name and _mixed(text.squeezed[start:end]):
+            # ranks print at the same time: what this part has more than once belongs to the part before it as well
+            parts[-1] = (parts[-1][0], end)
+        else:
+            parts.append((start, end))
+    return list({text.squeezed[start:end]: (start, end) for start, end in reversed(parts)}.values())[::-1]
+
+
+def _heads(text: PastedText) -> Iterator[tuple[int, re.Match[str]]]:
+    """Yield where the headers of errors are, each with the class that it names; source code names none."""
+    for start, end in _all(text, _HEADER):
+        named = _CLASS.match(text.squeezed, end)
+        if named is not None:
+            yield start, named
+
+
+def _mixed(words: str) -> bool:
+    """Return whether the lists are not in torch's order, each once: lines of several errors are among one another."""
+    found = [each[1] or each[2] for each in _IN_ORDER.finditer(words)]
+    lists = [each for each in found if each in ("Missing", "Unexpected")]
+    return len({*found}) < len(found) or found[: len(lists)] != sorted(lists)
 
 
 def read_keys(text: str, at: int) -> tuple[list[str], bool]:
@@ -269,7 +339,7 @@ def _shape(named: re.Match[str], which: str) -> Shape:
 
 
 def _model_class(text: PastedText) -> str:
-    for words in ("Error(s) in loading state_dict for", "were not used when initializing"):
+    for words in (_HEADER, "were not used when initializing"):
         for _, end in _all(text, words):
             named = _CLASS.match(text.squeezed, end)
             if named is not None:

@@ -12,7 +12,7 @@ from functools import cache
 from itertools import groupby
 
 from ckptdoctor.explaining import other_messages
-from ckptdoctor.explaining.load_error import line_of, load_error, words_of
+from ckptdoctor.explaining.load_error import line_of, load_errors, words_of
 from ckptdoctor.explaining.text import PastedText, squeeze
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.rules.framework import Rule
@@ -69,22 +69,26 @@ def recognised(text: PastedText) -> list[Hit]:
     warn, or report an outcome, come after those that name a cause.
     """
     found: list[_Place | Hit] = [*_places(text)]
-    error = load_error(text)
-    if error is not None:
-        found += _hits(error, text)
+    errors = load_errors(text)
+    for error in errors:
+        found += _hits(error, text, alone=len(errors) == 1)
     return [_hit(text, each) if isinstance(each, _Place) else each for each in _ordered(found)]
 
 
 def _ordered(found: list[_Place | Hit]) -> list[_Place | Hit]:
-    """Return one for each rule, by how much they tell and then by their place."""
+    """Return one for each rule, or for each error of load_state_dict that it explains, by weight and then by place."""
     found.sort(key=lambda each: (_weight(each), each.start if isinstance(each, _Place) else each.offset))
     if found and _weight(found[0]) is not Weight.ECHO:
         found = [each for each in found if _weight(each) is not Weight.ECHO]
-    chosen: dict[str, _Place | Hit] = {}
+    chosen: list[_Place | Hit] = []
+    seen: dict[str, set[int | None]] = {}
     for each in found:
-        noun = each.message if isinstance(each, _Place) else each
-        chosen.setdefault(noun.code or noun.meaning, each)
-    return list(chosen.values())[:_MOST]
+        noun, error = (each.message, None) if isinstance(each, _Place) else (each, each.offset)
+        before = seen.setdefault(noun.code or noun.meaning, set())
+        if not before or not (error is None or {error, None} & before):
+            chosen.append(each)
+        before.add(error)
+    return chosen[:_MOST]
 
 
 def _weight(each: _Place | Hit) -> Weight:
@@ -161,13 +165,16 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 # ---- errors of ``load_state_dict``: every rule that can judge one is asked, and takes what it explains
 
 
-def _hits(error: LoadError, text: PastedText) -> Iterator[Hit]:
-    """Yield one hit for each cause, the one that says most of the file first."""
+def _hits(error: LoadError, text: PastedText, alone: bool) -> Iterator[Hit]:
+    """Yield one hit for each cause, the one that says most of the file first.
+
+    ``alone`` says that the text has no other error, so that it can be a target.
+    """
     weight = Weight.OUTCOME if error.warning else Weight.CAUSE
     words = line_of(error, text) if error.warning else words_of(error)
     found = list(_causes(error))
     for rule, cause in found:
-        ways = _ways(cause, [each for _, each in found], error)
+        ways = _ways(cause, [each for _, each in found], error, alone)
         code, also = (rule.code, rule.also) if cause.code is None else (cause.code, ())
         yield Hit(code, words, cause.meaning, ways, error.offset, also, weight)
 
@@ -193,12 +200,13 @@ def _turn(asked: tuple[Rule, Judge]) -> tuple[int, int]:
     return asked[1].turn, asked[1].general
 
 
-def _ways(cause: Cause, all_causes: list[Cause], error: LoadError) -> tuple[Way, ...]:
+def _ways(cause: Cause, all_causes: list[Cause], error: LoadError, alone: bool) -> tuple[Way, ...]:
     """Return what to do.
 
     It is the cause's own way where it is the only one, else one command for all of them, where there is one.
 
-    The error is the target where it is a whole one; a warning, or a list that is cut short, tells too little of it.
+    The error is the target where it is a whole one and the only one of its text; a warning, or a list that is cut
+    short, tells too little of it.
     """
     repairs = {each.repair for each in all_causes}
     if cause.ways and (len(all_causes) == 1 or Repair.NONE in repairs or Repair.BY_HAND in repairs):
@@ -208,5 +216,5 @@ def _ways(cause: Cause, all_causes: list[Cause], error: LoadError) -> tuple[Way,
     else:
         unsafe = " --unsafe-fixes" * (Repair.LOSS in repairs)
         ways = (Way("repair it", f"ckptdoctor fix FILE --auto TARGET{unsafe}"),)
-    target = "--error TEXT" if error.complete and not error.warning else "--model MODULE:CLASS"
+    target = "--error TEXT" if alone and error.complete and not error.warning else "--model MODULE:CLASS"
     return tuple([replace(way, command=way.command.replace("TARGET", target)) for way in ways])

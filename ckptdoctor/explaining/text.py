@@ -57,6 +57,14 @@ class PastedText:
         pieces = [self._piece(number, start, end) for number in range(first, last + 1)]
         return " ".join(pieces)
 
+    def part(self, start: int, end: int) -> PastedText:
+        """Return the lines that hold what is between two offsets of ``squeezed``, and of that no more."""
+        if end <= start:
+            return PastedText((), "", ())
+        first, last = self.line_at(start), self.line_at(end - 1)
+        starts = tuple([at - start for at in self.starts[first : last + 1]])
+        return PastedText(self.lines[first : last + 1], self.squeezed[start:end], starts, self.left_out)
+
     def _piece(self, number: int, start: int, end: int) -> str:
         """Return the part of one line between the two offsets, with each run of blanks as one."""
         at = self.starts[number]

@@ -14,7 +14,7 @@ from ckptdoctor.checkpoint.expectation import is_extra_state
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.errors import UsageError
 from ckptdoctor.explaining.confirm import names_at_top
-from ckptdoctor.explaining.load_error import load_error
+from ckptdoctor.explaining.load_error import load_errors, words_of
 from ckptdoctor.explaining.reading import is_text, read_text
 from ckptdoctor.explaining.text import cleaned
 from ckptdoctor.noun import noun, replace
@@ -28,6 +28,8 @@ _STAT, _COUNTER = "running_mean", "num_batches_tracked"
 
 # how to name the target on the command line where the text does not tell enough of it
 _INSTEAD = "--model MODULE:CLASS"
+
+_NAMED = 3  # errors of one text that a message names
 
 _TAIL = 2  # last tokens that two keys must share at least, unless one is the whole end of the other
 _DEEPEST = 16  # tokens from the end of a key that are compared
@@ -46,14 +48,22 @@ class FromError:
 def from_error(text: str, source: str = "the error") -> LoadError:
     """Return the misfits that the text of an error names.
 
-    Raises UsageError when it is not one of ``load_state_dict``.
+    Raises UsageError when it is not one of ``load_state_dict``, or several that differ.
     """
-    error = load_error(cleaned(text))
-    if error is None:
+    errors = load_errors(cleaned(text))
+    if not errors:
         raise UsageError(
             f"{source} does not contain an error of load_state_dict: it names no missing or unexpected keys."
         )
-    return error
+    if len(errors) > 1:
+        # what one model calls unexpected another may need: the target would be none of them
+        named = "; ".join(map(words_of, errors[:_NAMED]))
+        more = f"; and {len(errors) - _NAMED:,} more" if len(errors) > _NAMED else ""
+        raise UsageError(
+            f"{source} contains {len(errors):,} different errors of load_state_dict. They are: {named}{more}. "
+            "Save the one that is about this file in a file of its own, and name that with --error."
+        )
+    return errors[0]
 
 
 def read_error(source: str) -> LoadError:

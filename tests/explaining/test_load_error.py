@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from ckptdoctor.explaining.load_error import load_error
+from ckptdoctor.explaining.load_error import load_error, load_errors
 from ckptdoctor.explaining.text import cleaned
 from ckptdoctor.match.shapes.pairs import Pair
 
@@ -125,3 +125,51 @@ def test_the_words_of_transformers():
 def test_nothing_is_nothing():
     """A text without keys is no error."""
     assert read("all keys matched successfully") is None
+
+
+ENC = """Traceback (most recent call last):
+  File "train.py", line 7, in <module>
+RuntimeError: Error(s) in loading state_dict for Enc:
+\tMissing key(s) in state_dict: "a.weight".
+\tUnexpected key(s) in state_dict: "fc.weight", "fc.bias".
+"""
+NET = ENC.replace("Enc", "Net").replace('"fc.weight", "fc.bias"', '"extra.weight"')
+
+
+def of(text):
+    """The class and the unexpected keys of every error of a text."""
+    return [(each.model_class, each.unexpected) for each in load_errors(cleaned(text))]
+
+
+def test_errors_of_two_models_are_two():
+    """What one model calls unexpected is not said to be unexpected to the other, whatever is between them."""
+    enc, net = ("Enc", ("fc.weight", "fc.bias")), ("Net", ("extra.weight",))
+    assert of(ENC + NET) == [enc, net]
+    assert of(ENC + "\nDuring handling of the above exception, another exception occurred:\n\n" + NET) == [enc, net]
+    assert of("\n".join([ENC, NET, ENC, NET, NET])) == [enc, net]
+    assert of(ENC + ENC.replace('"fc.weight", ', "")) == [enc, ("Enc", ("fc.bias",))]
+    first, second = load_errors(cleaned(ENC + NET))
+    assert first.offset < second.offset
+    assert load_error(cleaned(ENC + NET)) == first
+
+
+def test_an_error_that_is_repeated_is_one():
+    """Ranks and retries print the same error again, one after another, line by line among each other, or cut short."""
+    enc = [("Enc", ("fc.weight", "fc.bias"))]
+    ranks = ["".join(f"[rank{rank}]: {line}\n" for line in ENC.splitlines()) for rank in range(3)]
+    lines = [each.splitlines(keepends=True) for each in ranks]
+    assert of("".join(ranks)) == enc
+    assert of("".join(line for each in zip(*lines, strict=True) for line in each)) == enc
+    shifted = zip(lines[0], ["", *lines[1][:-1]], strict=True)
+    assert of("".join(line for each in shifted for line in each) + lines[1][-1]) == enc
+    assert of(ENC + ENC[: ENC.index('"fc.bias"')]) == enc
+    source = "    raise RuntimeError('Error(s) in loading state_dict for {}:\\n\\t{}'.format(\n"
+    assert of(source + ENC + source + ENC) == enc
+
+
+def test_a_warning_before_the_first_of_two_errors_is_about_the_same_load():
+    """The library warns, and then torch raises."""
+    warning = "Some weights of Enc were not initialized and are newly initialized: ['head.bias']\n"
+    first, second = load_errors(cleaned(warning + ENC + NET))
+    assert {*first.missing} == {"head.bias", "a.weight"}
+    assert second.missing == ("a.weight",)

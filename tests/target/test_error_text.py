@@ -16,6 +16,7 @@ from ckptdoctor.match.shapes.pairs import Pair
 from ckptdoctor.rules.incompatible_keys import LoadError
 from ckptdoctor.target import Expected
 from ckptdoctor.target.error_text import as_reference, from_error, read_error
+from tests.commands import run_here
 from tests.work import growth
 
 
@@ -158,3 +159,25 @@ def test_what_is_no_such_error_is_refused(tmp_path):
         read_error(str(tmp_path / "absent.txt"))
     with pytest.raises(UsageError, match="no weights"):
         as_reference(LoadError(("a",), (), (), True), opened({"epoch": 1}, tmp_path))
+
+
+def test_several_different_errors_are_not_one_target(tmp_path):
+    """Each model would lose what only the other calls unexpected; the same error twice is still one."""
+    one, other = error_text(net(), {**net().state_dict(), "x": torch.ones(1)}), error_text(nn.Linear(2, 2), {})
+    with pytest.raises(UsageError, match=r"2 different errors of load_state_dict.*for Sequential.*for Linear.*Save"):
+        from_error(f"{one}\n{other}")
+    assert from_error(f"{one}\n{one}").unexpected == ("x",)
+    opened({**net().state_dict(), "x": torch.ones(1)}, tmp_path)
+    (tmp_path / "two.txt").write_text(f"{one}\n{other}")
+    (tmp_path / "one.txt").write_text(one)
+    wanted = ("fix", "model.pt", "--auto", "--unsafe-fixes", "-o", "out.pt", "--error")
+    refused = run_here(*wanted, "two.txt", cwd=tmp_path)
+    assert refused.returncode == 2, refused.stdout
+    assert b"2 different errors of load_state_dict" in refused.stderr
+    assert not (tmp_path / "out.pt").exists()
+    explained = run_here("explain", "--error", "two.txt", cwd=tmp_path).stdout
+    assert b"for Sequential" in explained
+    assert b"for Linear" in explained
+    assert b"--error" not in explained
+    assert b"--error one.txt" in run_here("explain", "--error", "one.txt", cwd=tmp_path).stdout
+    assert run_here(*wanted, "one.txt", cwd=tmp_path).returncode == 0

@@ -80,7 +80,7 @@ class _Examination:
         self.container: Container | None = None
         self.checkpoint: Checkpoint | None = None
         self.coverage: Coverage | None = None
-        self.rebuilt = False  # whether what is compared is only there once P204's repair has made it
+        self.rebuilt = False  # whether what is compared is only there once the repair of P204 or P202 has made it
         self.findings: list[Finding] = []
         self.skipped: list[Skipped] = []
         self._told: set[Skipped] = set()
@@ -211,7 +211,7 @@ class _Examination:
         comparison = compared(checkpoint, self.reference, root)
         if comparison is not None:
             self.coverage = comparison.coverage
-            comparison = self.comparison = self._unpickled(comparison, root)
+            comparison = self.comparison = self._of_arrays(self._unpickled(comparison, root), root)
         if self.coverage is not None and self.container is not None:
             self.coverage = attainable(self.coverage, self.path, self.container)
         yield from self._run(comparison, checkpoint)
@@ -229,6 +229,23 @@ class _Examination:
         self.coverage = replace(fit, keys=0, parameters=0, steps=(step, *fit.steps))
         self.rebuilt = True
         return rebuilt
+
+    def _of_arrays(self, comparison: Comparison, root: KeyPath | None) -> Comparison:
+        """Return the comparison with tensors in the place of NumPy arrays, where more of it fits then."""
+        from ckptdoctor.edits.applied.array_tensors import make_tensors
+        from ckptdoctor.rules.pickle.numpy_module_drift import arrays_of_repair
+
+        if comparison.renamed.covered == len(comparison.reference.tensors):
+            return comparison
+        edit = arrays_of_repair(comparison.checkpoint)
+        made = compared(make_tensors(comparison.checkpoint, edit), self.reference, root) if edit is not None else None
+        if made is None or made.renamed.covered <= comparison.renamed.covered:
+            return comparison
+        before, fit = comparison.coverage, made.coverage
+        step = CoverageStep("make tensors of the NumPy arrays", "P202", fit.keys, fit.parameters)
+        self.coverage = replace(fit, keys=before.keys, parameters=before.parameters, steps=(step, *fit.steps))
+        self.rebuilt = True
+        return made
 
     def _take_at_its_word(self, path: str, checkpoint: Checkpoint) -> Iterator[Event]:
         """Let the text of an error say what the model expects of this checkpoint."""

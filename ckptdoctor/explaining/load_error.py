@@ -139,12 +139,14 @@ def _covers(one: LoadError, other: LoadError) -> bool:
     """Return whether the other is the same error again, or a copy of it that is cut short."""
     if other.model_class not in (one.model_class, ""):
         return False
-    mine = {*one.missing}, {*one.unexpected}, {*one.mismatched}
-    its = {*other.missing}, {*other.unexpected}, {*other.mismatched}
-    if mine == its:
+    missing, unexpected, mismatched = ({*one.missing}, {*one.unexpected}, {*one.mismatched})
+    less = missing.issuperset(other.missing) and unexpected.issuperset(other.unexpected)
+    if not (less and mismatched.issuperset(other.mismatched)):
+        return False
+    named = len(missing) + len(unexpected) + len(mismatched)
+    if named == len({*other.missing}) + len({*other.unexpected}) + len({*other.mismatched}):
         return one.complete or not other.complete
-    cut = not other.complete or not other.model_class
-    return cut and all(theirs <= ours for ours, theirs in zip(mine, its, strict=True))
+    return not other.complete or not other.model_class
 
 
 def _parts(text: PastedText) -> list[tuple[int, int]]:

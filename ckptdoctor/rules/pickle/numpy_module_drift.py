@@ -28,7 +28,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, Role
-from ckptdoctor.edits import Fix, Safety
+from ckptdoctor.edits import Fix, MakeTensors, Safety
 from ckptdoctor.facts.globals import Blocked, BlockedCause, BlockedPlace, blocked_by
 from ckptdoctor.facts.plain_data import PlainForms, plain_forms
 from ckptdoctor.findings import Severity
@@ -99,6 +99,10 @@ _STATES = regex(r"random_states_\d+\.pkl|rng_state(?:_\d+)?\.pth")
 @rule("P202", "numpy-module-drift", Severity.ERROR, when=unusual_names)
 def numpy_module_drift(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Report NumPy scalars and arrays."""
+    yield from _problems(checkpoint)
+
+
+def _problems(checkpoint: Checkpoint) -> Iterator[Problem]:
     found = blocked_by(checkpoint, BlockedCause.NUMPY)
     if not found:
         return
@@ -126,6 +130,12 @@ def numpy_module_drift(checkpoint: Checkpoint) -> Iterator[Problem]:
             keys=tuple([place.path for place in stuck]),
             location=refused.first_use(rest.blocked),
         )
+
+
+def arrays_of_repair(checkpoint: Checkpoint) -> MakeTensors | None:
+    """Return what the repair makes tensors of, or None where it is not offered, or makes none."""
+    fixes = [each.fix for each in _problems(checkpoint) if each.fix is not None]
+    return next((edit for fix in fixes for edit in fix.edits if isinstance(edit, MakeTensors)), None)
 
 
 def _of_arrays(checkpoint: Checkpoint, wanted: PlainForms, objects: Objects) -> Problem:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import Checkpoint, Sequence, Tensor
+from ckptdoctor.checkpoint import Checkpoint, Sequence
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.facts.weight_sets import expected_candidates
 from ckptdoctor.findings import Severity
@@ -33,6 +33,7 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import SHOW, Message
+from ckptdoctor.rules.structure.odd_leaves import unnamed
 from ckptdoctor.rules.when import more_than_weights
 
 _NET = {"fc.weight": T((2, 4)), "fc.bias": T((2,)), "bn.running_mean": T((2,))}
@@ -66,11 +67,8 @@ HEALTHY = (
 def bare_list_or_tuple(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Report files that are tensors in a row."""
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject
-    tree = checkpoint.tree
-    if not isinstance(tree, Sequence) or tree.kind not in ("list", "tuple") or len(tree.items) < 2:
-        return
-    tensors = [each for each in tree.items if isinstance(each, Tensor)]
-    if len(tensors) < len(tree.items):
+    tree, tensors = checkpoint.tree, unnamed(checkpoint)
+    if tensors is None or not isinstance(tree, Sequence):
         return
     reference = subject.reference if isinstance(subject, Comparison) else None
     yield Problem(
@@ -86,11 +84,18 @@ def bare_list_or_tuple(subject: Checkpoint | Comparison) -> Iterator[Problem]:
 def _advice(shapes: list[tuple[int, ...]], reference: Reference | None) -> str:
     if reference is None:
         return "If these are a model's weights, check the file with --like to see whether they fit the model."
+    return named_in_order(shapes, reference, "torch.load(path)") or (
+        f"In order, the shapes are not those of {reference.source}: nothing shows which tensor is which."
+    )
+
+
+def named_in_order(shapes: list[tuple[int, ...]], reference: Reference, tensors: str) -> str:
+    """Return how to name tensors by their order (``tensors``: what gives them in Python); "" where shapes differ."""
     if shapes == [each.shape for each in reference.tensors.values()]:
-        return f"{_agree('key', reference)} dict(zip(model.state_dict(), torch.load(path)))."
+        return f"{_agree('key', reference)} dict(zip(model.state_dict(), {tensors}))."
     if shapes == [each.shape for each in expected_candidates(reference.tensors)]:
-        return f"{_agree('parameter', reference)} dict(zip(dict(model.named_parameters()), torch.load(path)))."
-    return f"In order, the shapes are not those of {reference.source}: nothing shows which tensor is which."
+        return f"{_agree('parameter', reference)} dict(zip(dict(model.named_parameters()), {tensors}))."
+    return ""
 
 
 def _agree(noun: str, reference: Reference) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Opaque, Part, StateDict, Tensor
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Opaque, Part, Sequence, StateDict, Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.tree import mapping_at
 from ckptdoctor.facts.globals import modern
@@ -81,11 +81,26 @@ def untextual(checkpoint: Checkpoint) -> Iterator[tuple[KeyPath, list[Part], int
     Each is the dict's path, these keys, and the number of tensors.
     """
     places = [each.path for each in _sets(checkpoint)]
-    for path in dict.fromkeys([*places, *_model_places(checkpoint, top=False)]):
+    for path in dict.fromkeys([*places, *_model_places(checkpoint, top=numbered(checkpoint))]):
         tensors = [part for part, child in _entries(checkpoint, path) if isinstance(child, Tensor)]
         odd: list[Part] = [part for part in tensors if not isinstance(part, str)]
         if odd:
             yield path, odd, len(tensors)
+
+
+def numbered(checkpoint: Checkpoint) -> bool:
+    """Return whether the file is a dict of two or more tensors, each under a number: weights, or any data."""
+    entries = _entries(checkpoint, ())
+    return len(entries) > 1 and all(isinstance(part, int) and isinstance(child, Tensor) for part, child in entries)
+
+
+def unnamed(checkpoint: Checkpoint) -> list[Tensor] | None:
+    """Return the tensors of a file that is a list or a tuple of two or more of them, or None for any other."""
+    tree = checkpoint.tree
+    if not isinstance(tree, Sequence) or tree.kind not in ("list", "tuple") or len(tree.items) < 2:
+        return None
+    tensors = [each for each in tree.items if isinstance(each, Tensor)]
+    return tensors if len(tensors) == len(tree.items) else None
 
 
 @cached_by_identity

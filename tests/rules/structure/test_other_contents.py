@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
+import ckptdoctor
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Odict, T
+from tests.commands import run_here
 from tests.rules import nouns
 
 NET = {"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}
@@ -112,3 +116,89 @@ def test_a_small_model_that_fits_wholly_is_not_another_model() -> None:
     """A backbone whose every key fits is a part of the target: what misses is R001's."""
     target = {**NET, **{f"head{number}.weight": T((50, 50)) for number in range(9)}}
     assert nouns.findings("W311", NET, target) == []
+
+
+def _rejections(model: torch.nn.Module, folder: Path) -> list[str]:
+    """What torch says of the file with strict=False, as one line each; [] where it loads."""
+    try:
+        model.load_state_dict(torch.load(folder / "model.pt", weights_only=False), strict=False)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        return [line.strip() for line in f"{type(error).__name__}: {error}".splitlines()]
+    return []
+
+
+def _net() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 5))
+
+
+@pytest.mark.parametrize(
+    ("contents", "code"),
+    [
+        ({"0.weight": torch.ones(9, 9), "1.weight": torch.ones(9, 4)}, "W311"),
+        ({"0.weight": torch.ones(9, 9), "x.weight": torch.ones(9, 4), "y": torch.ones(3)}, "W311"),
+        ({"other.weight": torch.ones(9, 9)}, "W311"),
+        ({"epoch": 3}, "W311"),
+        (torch.ones(3), "W311"),
+        ([torch.ones(3)], "W311"),
+        ("text", "W311"),
+        (None, "W311"),
+        ([torch.ones(3), torch.ones(4)], "W305"),
+        (dict(enumerate(_net().state_dict().values())), "W309"),
+        ({0: torch.ones(3), "x.weight": torch.ones(3), "y.weight": torch.ones(4)}, "W309"),
+    ],
+)
+def test_what_is_said_of_strict_false_is_what_torch_does(contents: object, code: str, tmp_path: Path) -> None:
+    """A load that torch refuses is not called silent, and torch's own words are among those that are quoted."""
+    torch.save(contents, tmp_path / "model.pt")
+    report = ckptdoctor.check(str(tmp_path / "model.pt"), model=_net())
+    [found] = [each for each in report.findings if each.code == code]
+    refused = _rejections(_net(), tmp_path)
+    for each in report.findings:
+        assert ("silently" in each.cause) <= (not refused), each.cause
+    if code == "W311":
+        assert ("silently" in found.cause) is (not refused)
+        assert ("strict=False too" in found.cause) is bool(refused)
+    if refused:
+        assert any(words in line for line in refused for words in found.torch_says), (refused, found.torch_says)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_arrays_are_compared_as_what_their_repair_makes_of_them(nested: bool, tmp_path: Path) -> None:
+    """The fit counts the repair as a step, and the command that it prints makes a file that loads."""
+    weights = {key: value.numpy() for key, value in _net().state_dict().items()}
+    torch.save({"state_dict": weights} if nested else weights, tmp_path / "model.pt")
+    torch.save(_net().state_dict(), tmp_path / "like.pt")
+    report = ckptdoctor.check(str(tmp_path / "model.pt"), like=str(tmp_path / "like.pt"))
+    assert report.coverage is not None
+    assert [step.code for step in report.coverage.steps] == ["P202", *["W301"] * nested]
+    assert (report.coverage.keys, report.coverage.steps[-1].keys) == (0, 4)
+    assert "W311" not in [each.code for each in report.findings]
+    shown = run_here("check", "model.pt", "--like", "like.pt", cwd=tmp_path).stdout.decode()
+    assert "no repair makes the rest fit" not in shown
+    assert "ckptdoctor fix model.pt --auto --like like.pt" in shown
+    done = run_here("fix", "model.pt", "--auto", "--like", "like.pt", "-o", "out.pt", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    _net().load_state_dict(torch.load(tmp_path / "out.pt"))
+
+
+def test_arrays_of_another_model_are_not_called_its_weights(tmp_path: Path) -> None:
+    """Arrays that fit nothing once they are tensors are still those of another model."""
+    torch.save({"encoder.weight": torch.ones(9, 9).numpy()}, tmp_path / "model.pt")
+    report = ckptdoctor.check(str(tmp_path / "model.pt"), model=_net())
+    assert "W311" in [each.code for each in report.findings]
+
+
+def test_numbers_in_the_place_of_names_are_named_by_their_order() -> None:
+    """Without a reference they may be any data; with one, the shapes show whether their order is the model's."""
+    numbers = dict(enumerate(NET.values()))
+    [found] = nouns.findings("W309", numbers)
+    assert found.severity is Severity.INFO
+    [found] = nouns.findings("W309", numbers, NET)
+    assert found.severity is Severity.ERROR
+    assert "dict(zip(model.state_dict(), torch.load(path).values()))" in found.advice
+    [found] = nouns.findings("W309", {"state_dict": numbers}, NET)
+    assert 'dict(zip(model.state_dict(), torch.load(path)["state_dict"].values()))' in found.advice
+    [found] = nouns.findings("W309", {0: T((9, 9)), 1: T((2,))}, NET)
+    assert "zip" not in found.advice
+    assert nouns.findings("W309", {0: T((9, 9)), 1: 3}) == []
+    assert nouns.findings("W309", {12: T((8,)), 57: T((8,))}) == []

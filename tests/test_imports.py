@@ -334,6 +334,7 @@ BEHIND_DOORS = {
     "checkpoint/test_cached_by_identity.py": {"checkpoint.cached_by_identity"},
     "checkpoint/test_key_patterns.py": {"checkpoint.patterns", "rules.kit.wording", "rules.reference.missing_keys"},
     "rules/adapter/test_adapter_not_merged.py": {"facts.adapters"},
+    "rules/kit/test_allowing.py": {"facts.globals"},
     "rules/adapter/test_layouts.py": {"rules.adapter.layouts"},
     "rules/container/test_archive_wrapped_checkpoint.py": {"formats.suffixes"},
     "rules/optimizer/test_broadcasting.py": {"rules.optimizer.optimizer_order_mismatch"},

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Storage, Tensor
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Storage, Tensor, walk
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.tensor import byte_span, is_contiguous
@@ -51,6 +51,21 @@ def view_in_file(tensor: Tensor) -> Hashable:
     if storage is None or storage.extent is None or tensor.parts or tensor.chunks:
         return tensor.path
     return storage.extent, tensor.form, tensor.details
+
+
+def lost_without(checkpoint: Checkpoint, paths: Iterable[KeyPath]) -> list[KeyPath]:
+    """Return the tensors that the file no longer has once these paths are left out: none tied to them stays."""
+    dropped = set(paths)
+    gone: list[tuple[KeyPath, Tensor]] = []
+    stays: set[Hashable] = set()
+    for path, node in walk(checkpoint.tree):
+        if not isinstance(node, Tensor):
+            continue
+        if any(path[:end] in dropped for end in range(len(path) + 1)):
+            gone.append((path, node))
+        else:
+            stays.add(view_in_file(node))
+    return [path for path, tensor in gone if view_in_file(tensor) not in stays]
 
 
 def shared(tensors: Iterable[Tensor]) -> list[Shared]:

@@ -117,11 +117,21 @@ def _object(node: Opaque, depth: int, loosely: bool) -> object:
         return _configuration(node, _OMEGACONF[module], depth, loosely)
     if loosely and f"{module}.{name}" in _GENERATORS and not (node.items or node.entries) and node.state is not None:
         return as_plain(node.state, depth + 1, True)
+    if _is_exception(module, name):
+        raise NotPlainError(f"it holds an exception, {name}, of which plain data would keep the text alone")
     if loosely and not is_dangerous(module, name) and not module.startswith(("numpy", "torch")):
         return _bare(node, depth)
     if module.startswith("numpy") and name == "_reconstruct":
         raise NotPlainError("it is a NumPy array")
     raise NotPlainError(f"it holds an object of the class {module}.{name}")
+
+
+def _is_exception(module: str, name: str) -> bool:
+    """Return whether it is a class of exceptions: one of Python's, or one that is called as they are."""
+    import builtins
+
+    brought = getattr(builtins, name, None) if module == "builtins" else None
+    return (isinstance(brought, type) and issubclass(brought, BaseException)) or name.endswith(("Error", "Exception"))
 
 
 def _record(node: Opaque, depth: int, loosely: bool) -> object:

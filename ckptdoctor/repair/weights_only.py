@@ -10,9 +10,9 @@ from __future__ import annotations
 import shlex
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Sequence, Special, at, show_path, walk
-from ckptdoctor.checkpoint.changed_trees import tensors_in
 from ckptdoctor.checkpoint.first_bytes import pickle_protocol
 from ckptdoctor.checkpoint.patterns import dropped_paths
+from ckptdoctor.checkpoint.sharing import lost_without
 from ckptdoctor.edits import Convert, Edit, MoveToCpu, Repickle
 from ckptdoctor.edits.applied.moving import moved_tensors
 from ckptdoctor.errors import RefusedError
@@ -72,7 +72,7 @@ def _is_bytes(blocked: Blocked) -> bool:
 def _drop_options(checkpoint: Checkpoint, paths: list[KeyPath]) -> str | None:
     """Return the options that leave out just what is at these paths.
 
-    It is None where there are none, or a tensor would be left out.
+    It is None where there are none, or a tensor would be lost.
     """
     wanted = list(dict.fromkeys([_entry(checkpoint, path) for path in paths]))
     if len(wanted) > _DROPPED or () in wanted:
@@ -87,7 +87,7 @@ def _drop_options(checkpoint: Checkpoint, paths: list[KeyPath]) -> str | None:
     outer = [path for path in wanted if not any(path[:end] in wanted for end in range(len(path)))]
     if sorted(map(show_path, found)) != sorted(map(show_path, outer)) or set(found) != set(outer):
         return None
-    if any(True for path in found for _ in tensors_in(at(checkpoint.tree, path))):
+    if lost_without(checkpoint, found):  # an optimizer holds the very weights that the state dict keeps
         return None
     return " ".join([f"--drop {shlex.quote(pattern)}" for pattern in patterns])
 

@@ -3,10 +3,12 @@ from __future__ import annotations
 import argparse
 import collections
 import datetime
+import decimal
 import enum
 import functools
 import pathlib
 import random
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.repair.weights_only import weights_only_edits
 from ckptdoctor.writing import publish
+from tests.commands import run
 
 
 class Meter:
@@ -209,3 +212,44 @@ def test_a_frozenset_is_refused_with_its_place(tmp_path: Path, protocol: int):
     assert "x/y" in str(refusal.value) and "frozenset" in str(refusal.value)
     assert "--drop x/y" in str(refusal.value)
     assert not (tmp_path / "safe.pt").exists()
+
+
+@pytest.mark.parametrize("value", [ValueError("x"), FileNotFoundError("x"), KeyboardInterrupt()])
+def test_an_exception_is_not_turned_into_its_text(tmp_path: Path, value: BaseException):
+    """What it says is not what it is: nothing is written, and check promises no conversion, either."""
+    with pytest.raises(RefusedError, match="an exception"):
+        rewritten(tmp_path, {"w": torch.ones(2), "error": value})
+    (finding,) = [each for each in ckptdoctor.check(str(tmp_path / "model.pt")).findings if each.code == "P201"]
+    assert finding.advice.endswith("Such an object cannot be expressed as plain data; leave it out when you save.")
+
+
+@pytest.mark.parametrize("value", [random.Random(1), decimal.Decimal("1.5"), uuid.UUID(int=3)])
+def test_check_offers_what_fix_converts(tmp_path: Path, value: object):
+    """Where --weights-only-safe converts an object, check does not say that nothing can."""
+    assert "x" in rewritten(tmp_path, {"w": torch.ones(2), "x": value})
+    (finding,) = [each for each in ckptdoctor.check(str(tmp_path / "model.pt")).findings if each.code == "P201"]
+    assert "cannot be expressed" not in finding.advice
+    assert finding.advice.endswith("--weights-only-safe")
+
+
+def test_an_optimizer_that_shares_all_its_weights_can_be_left_out(tmp_path: Path):
+    """The command leaves no weight out: those of the optimizer are the state dict's own."""
+    model = torch.nn.Linear(2, 3)
+    path = tmp_path / "model.pt"
+    torch.save({"state_dict": model.state_dict(), "o": torch.optim.Adam(model.parameters())}, path)
+    refused = run("fix", path, "--weights-only-safe", cwd=tmp_path)
+    assert f"leave it out: ckptdoctor fix {path} --weights-only-safe --drop o" in refused.stdout.decode()
+    done = run("fix", path, "--weights-only-safe", "--drop", "o", "--output", tmp_path / "out.pt", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    loaded = torch.load(tmp_path / "out.pt")
+    assert all(torch.equal(value, loaded["state_dict"][key]) for key, value in model.state_dict().items())
+
+
+def test_an_optimizer_with_values_of_its_own_is_not_left_out(tmp_path: Path):
+    """Its averages are in no other place, so no command that loses them is printed."""
+    model = torch.nn.Linear(2, 3)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    with pytest.raises(RefusedError, match="cannot write an equivalent file"):
+        rewritten(tmp_path, {"state_dict": model.state_dict(), "o": optimizer})

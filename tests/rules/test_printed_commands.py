@@ -97,7 +97,9 @@ def _wrong(example: Example, place: Path) -> Iterator[str]:
 def _admits_a_function(line: str) -> bool:
     """Classes begin with a capital letter; what does not is a function, and torch would call it."""
     found = _ALLOWED.search(line)
-    return found is not None and any(not name.strip().rpartition(".")[2][:1].isupper() for name in found[1].split(","))
+    return found is not None and any(
+        not name.strip(' ("').rpartition(".")[2][:1].isupper() for name in found[1].split(",")
+    )
 
 
 def _broken(printed: Printed, place: Path, path: str, choices: list[tuple[str, set[str]]]) -> Iterator[str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as Table
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Tensor, at, children, show_path, walk
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, at, children, show_path
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
+from ckptdoctor.checkpoint.sharing import lost_without
 from ckptdoctor.edits import Convert, Drop, Edit, Fix, MakeTensors, Replace, Safety
 from ckptdoctor.facts.globals import (
     NEEDS_IMPORT,
@@ -23,8 +24,8 @@ from ckptdoctor.facts.globals import (
 from ckptdoctor.facts.plain_data import NotPlainError, PlainForms, as_plain, plain_forms
 from ckptdoctor.findings import Location
 from ckptdoctor.noun import noun
-from ckptdoctor.rules.kit import wording
-from ckptdoctor.rules.kit.refusals import torch_shows, unsupported_global
+from ckptdoctor.rules.kit import allowing, wording
+from ckptdoctor.rules.kit.refusals import unsupported_global
 
 MOST_LINES = 3
 
@@ -51,7 +52,7 @@ def listed_names(names: Sequence[str]) -> str:
 
 def refusal_lines(blocked: Sequence[Blocked]) -> tuple[str, ...]:
     """Return how torch refuses them: it stops at the first, and goes on to the next once that is allowed."""
-    return tuple(dict.fromkeys([unsupported_global(each.path) for each in blocked]))[:MOST_LINES]
+    return tuple(dict.fromkeys([unsupported_global(each.first) for each in blocked]))[:MOST_LINES]
 
 
 def trusting(blocked: Sequence[Blocked], sentence: str) -> str:
@@ -66,9 +67,18 @@ def trusting(blocked: Sequence[Blocked], sentence: str) -> str:
             f"Do not allow {listed_names(acting)}: torch would call {called}, and only the code of that "
             "shows what it does."
         )
-    return sentence.format(
-        f"torch.serialization.add_safe_globals([{', '.join([torch_shows(each.path) for each in blocked])}])"
-    )
+    stuck = allowing.unfillable(blocked)
+    if stuck:
+        return (
+            f"Allowing {listed_names(stuck)} does not help: with weights_only=True torch fills only lists and dicts "
+            "themselves. ckptdoctor.load(FILE) opens the file and runs nothing."
+        )
+    nameless = allowing.unnameable(blocked)
+    if nameless:
+        return f"No code can name {listed_names(nameless)}, so nothing makes torch accept it."
+    own = allowing.own_classes(blocked)
+    first = f" Define or import {wording.listed(own)} before that." if own else ""
+    return sentence.format(allowing.allowing(blocked)) + first
 
 
 def _may_act(module: str, name: str) -> bool:
@@ -128,6 +138,7 @@ def plain_fix(checkpoint: Checkpoint, objects: Objects, values: Sequence[object]
 
 
 WEIGHTS_ONLY_SAFE = "--weights-only-safe"
+KEEP = f"To keep what such objects hold, as plain data: ckptdoctor fix FILE {WEIGHTS_ONLY_SAFE}"
 _NEVER_PLAIN = frozenset({BlockedCause.DANGEROUS, BlockedCause.MODULE, BlockedCause.DEVICE})
 
 
@@ -162,13 +173,11 @@ def conversion_edits(checkpoint: Checkpoint, wanted: PlainForms) -> list[Edit]:
 
 
 def drop_objects_fix(checkpoint: Checkpoint, objects: Sequence[BlockedPlace], code: str) -> Fix | None:
-    """Return the fix that drops all of the objects, if each is under a key of a dict and no tensor goes with it."""
+    """Return the fix that drops all of the objects, if each is under a key of a dict and no tensor is lost with it."""
     for place in objects:
         if not place.path or not isinstance(at(checkpoint.tree, place.path[:-1]), Mapping):
             return None
-        if any(isinstance(node, Tensor) for _, node in walk(place.node)):
-            return None
-    if not objects:
+    if not objects or lost_without(checkpoint, [place.path for place in objects]):
         return None
     edits = (Drop(tuple([place.path for place in objects])),)
     return Fix(f"drop {listed_places(objects)}", edits, Safety.UNSAFE, f"--select {code}")

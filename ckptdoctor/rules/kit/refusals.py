@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ckptdoctor.checkpoint import Container
-from ckptdoctor.facts.globals import NEEDS_IMPORT
+from ckptdoctor.checkpoint import Container, GlobalName
+from ckptdoctor.facts.globals import NEEDS_IMPORT, modern
 
 TENSOR_PARALLEL = "torch.distributed.tensor"
 HEADER = "Error while deserializing header: "  # how safetensors begins each refusal
@@ -48,17 +48,42 @@ def torch_shows(path: str) -> str:
     return path.removeprefix("builtins.")
 
 
-def unsupported_global(path: str) -> str:
-    """Return how ``torch.load(weights_only=True)`` refuses a class or function (its full name in Python 3)."""
-    shown = torch_shows(path)
+# the names of Python 2 that torch 2.13 reads as those of Python 3; Python itself knows many more
+_TORCH_MODULES = frozenset(
+    {
+        *("__builtin__", "copy_reg", "Queue", "repr", "_abcoll", "UserDict", "UserList", "UserString", "whichdb"),
+        *("StringIO", "cStringIO"),
+    }
+)
+_TORCH_NAMES = frozenset(
+    {
+        *[f"itertools.{name}" for name in ("izip", "imap", "ifilter", "ifilterfalse", "izip_longest")],
+        "exceptions.StandardError",
+    }
+)
+
+
+def torch_reads(name: GlobalName) -> str:
+    """Return the full name under which torch looks for a class: an exception stays ``exceptions.ValueError``."""
+    return ".".join(_read_by_torch(name))
+
+
+def _read_by_torch(name: GlobalName) -> tuple[str, str]:
+    known = name.module in _TORCH_MODULES or name.full in _TORCH_NAMES
+    return modern(name.module, name.name) if known else (name.module, name.name)
+
+
+def unsupported_global(name: GlobalName) -> str:
+    """Return how ``torch.load(weights_only=True)`` refuses a class or function that the file names."""
+    path = torch_reads(name)
     if path in NEEDS_IMPORT:
         what = "nested jagged tensors (NJTs)" if NEEDS_IMPORT[path] != TENSOR_PARALLEL else "DTensors"
         modules = f"``{TENSOR_PARALLEL}``" if what == "DTensors" else "``torch.nested`` and ``torch._dynamo``"
         return f"{modules} must be imported to load {what}"
-    module = path.partition(".")[0]
+    module, _ = _read_by_torch(name)
     if module in BLOCKED_MODULES:
         return f"Trying to load unsupported GLOBAL {path} whose module {module} is blocked."
-    return f"Unsupported global: GLOBAL {shown} was not an allowed global by default."
+    return f"Unsupported global: GLOBAL {torch_shows(path)} was not an allowed global by default."
 
 
 def not_importable(path: str) -> str:

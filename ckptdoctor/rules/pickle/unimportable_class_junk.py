@@ -49,9 +49,6 @@ SICK = (
 HEALTHY = (Example("the numbers instead of the meter", {"model": _WEIGHTS, "recorder": {"current_epoch": 3}}),)
 
 
-_KEEP = " To keep the attributes of such objects, as plain data: ckptdoctor fix FILE --weights-only-safe"
-
-
 @rule("P205", "unimportable-class-junk", Severity.ERROR, when=unusual_names)
 def unimportable_class_junk(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Report classes of other packages."""
@@ -66,7 +63,7 @@ def unimportable_class_junk(checkpoint: Checkpoint) -> Iterator[Problem]:
         advice=(
             refused.trusting(found, "If you trust the file and have the code: {} before torch.load.")
             + " Next time save only plain data."
-            + (_KEEP if refused.has_plain_forms(checkpoint) else "")
+            + (f" {refused.KEEP}" if refused.has_plain_forms(checkpoint) else "")
         ),
         keys=tuple([place.path for place in places]),
         location=refused.first_use(found),

@@ -120,7 +120,7 @@ def weights_only_blocked_global(checkpoint: Checkpoint) -> Iterator[Problem]:
     if plain.places:
         yield _curable(checkpoint, plain, values)
     if rest.blocked:
-        yield _incurable(rest)
+        yield _incurable(checkpoint, rest)
     parts = blocked_by(checkpoint, BlockedCause.PART)
     if parts:
         yield _part(checkpoint, parts)
@@ -163,7 +163,7 @@ def _curable(checkpoint: Checkpoint, objects: Objects, values: list[object]) -> 
     )
 
 
-def _incurable(objects: Objects) -> Problem:
+def _incurable(checkpoint: Checkpoint, objects: Objects) -> Problem:
     return Problem(
         message=_message(objects),
         cause=_CAUSE,
@@ -171,7 +171,7 @@ def _incurable(objects: Objects) -> Problem:
         advice=(
             refused.trusting(objects.blocked, "If you trust the file: {} before torch.load.")
             + " "
-            + (_TAGS if _only_tags(objects) else _NOT_PLAIN)
+            + (_TAGS if _only_tags(objects) else refused.KEEP if refused.has_plain_forms(checkpoint) else _NOT_PLAIN)
         ),
         keys=tuple([place.path for place in objects.places]),
         location=refused.first_use(objects.blocked),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pickletools
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 
 import pytest
+import torch
 import torch._weights_only_unpickler as unpickler
 
-from ckptdoctor.checkpoint import Container
+from ckptdoctor.checkpoint import Container, GlobalName
+from ckptdoctor.examine.file import check
 from ckptdoctor.rules.kit import refusals
 from tests.rules.examined import torch_error
 
@@ -40,3 +43,23 @@ def test_how_torch_shows_a_builtin():
     """torch leaves out the module of builtins."""
     assert refusals.torch_shows("builtins.frozenset") == "frozenset"
     assert refusals.torch_shows("argparse.Namespace") == "argparse.Namespace"
+
+
+def test_the_names_of_python_2_that_torch_reads_as_new_ones():
+    """Of every name that Python itself maps, torch reads what its own tables say."""
+    names = [*NAME_MAPPING, *[(module, "anything") for module in IMPORT_MAPPING], ("collections", "deque")]
+    for module, name in names:
+        expected = unpickler.NAME_MAPPING.get((module, name), (unpickler.IMPORT_MAPPING.get(module, module), name))
+        assert refusals.torch_reads(GlobalName(module, name, "", 0)) == ".".join(expected)
+
+
+def test_an_exception_is_quoted_under_its_name_in_the_file(tmp_path):
+    """Torch does not read exceptions.ValueError as builtins.ValueError."""
+    path = tmp_path / "a.pt"
+    torch.save({"x": ValueError("x")}, path)
+    (finding,) = [each for each in check(str(path)).findings if each.code == "P201"]
+    assert (
+        finding.torch_says[0]
+        == "Unsupported global: GLOBAL exceptions.ValueError was not an allowed global by default."
+    )
+    assert finding.torch_says[0] in torch_error(path)

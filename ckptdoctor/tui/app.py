@@ -162,15 +162,16 @@ class BrowserApp(KeyQueue[int], inherit_bindings=False):
         self._forget_ahead()
         return super().switch_screen(screen)
 
-    def leave_screen(self) -> bool:
+    def leave_screen(self, *, keep: bool = True) -> bool:
         """Go back to the screen below, and keep this one as it is for the way forward; False where there is none.
 
-        One that still works something out is not kept: that ends with it.
+        One that still works something out is not kept: that ends with it. Nor is one where ``keep`` is false.
         """
         if len(self.screen_stack) <= _OWN_AND_FIRST:
             return False
         screen = self.screen
-        if any(each.node.screen is screen and not each.is_finished for each in self.workers if each.node.is_attached):
+        own = [each for each in self.workers if each.node.is_attached and each.node.screen is screen]
+        if not keep or not all(each.is_finished for each in own):
             self._forget_ahead()
         else:
             self.install_screen(screen, f"ahead-{id(screen)}")  # Textual throws others away

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+from rich.text import Text
 from textual.message_pump import MessagePump
 from textual.widget import Widget
 from textual.worker import get_current_worker
@@ -13,6 +14,7 @@ from textual.worker import get_current_worker
 from ckptdoctor.checkpoint.progress import Listener, Progress, now_and_then
 from ckptdoctor.crash import one_line, wants_trace
 from ckptdoctor.errors import CkptDoctorError, StoppedError
+from ckptdoctor.rendering.escape import escape
 from ckptdoctor.tui.messages import Computed, Progressed
 
 T = TypeVar("T")
@@ -25,8 +27,8 @@ FEW = 20_000  # tensors that are dealt with at once, within the time that a key 
 class Leaving(Protocol):
     """An application in which screens can be left, and come back to."""
 
-    def leave_screen(self) -> bool:
-        """Go back to the screen below; False where there is none."""
+    def leave_screen(self, *, keep: bool = True) -> bool:
+        """Go back to the screen below; False where there is none. ``keep``: this one can be come back to."""
 
 
 @runtime_checkable
@@ -60,6 +62,24 @@ class Background(Widget):
     def leave(self) -> bool:
         """Go back to the screen below; False where there is none."""
         return isinstance(self.app, Leaving) and self.app.leave_screen()
+
+    def uncover(self) -> bool:
+        """Close whatever was opened from this screen, so that it is uppermost; False where it has been left."""
+        if self.screen not in self.app.screen_stack:
+            return False
+        while self.app.screen is not self.screen:
+            self.app.pop_screen()
+        return True
+
+    def give_up(self, sentence: str) -> None:
+        """Go back to the screen below, which says why; where there is none, end with the reason."""
+        if not self.uncover():
+            return
+        if isinstance(self.app, Leaving) and self.app.leave_screen(keep=False):
+            self.app.notify(sentence, severity="error", markup=False)
+        else:
+            said = "\n".join(map(escape, sentence.split("\n")))  # with the line breaks of a traceback
+            self.app.exit(return_code=2, message=Text(f"error: {said}"))
 
     def complain(self, sentence: str) -> None:
         """Say why something could not be worked out."""

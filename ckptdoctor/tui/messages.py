@@ -70,11 +70,17 @@ class ValuesMeasured(Message):
 class ExaminationEnded(Message):
     """Nothing more will be found. ``report`` has everything, or the error why there is nothing.
 
-    ``what`` is the file in a line, in pieces, which takes a while to count for many tensors.
+    ``what`` is the file in a line, in pieces, which takes a while to count for many tensors. ``rows`` are those of the
+    tensors that each finding of the report speaks of, where there are contents.
     """
 
     report: FileReport
     what: list[str]
+    rows: list[array[int]]
+
+
+class FileReplaced(Message):
+    """Something else is now at the path of the file whose contents are shown."""
 
 
 @dataclass(eq=False, repr=False)

@@ -31,6 +31,7 @@ from ckptdoctor.tui.messages import (
     ExaminationEnded,
     ExaminationFailed,
     FileRecognised,
+    FileReplaced,
     FindingFound,
     Progressed,
     RepairDone,
@@ -38,6 +39,7 @@ from ckptdoctor.tui.messages import (
     ValuesCompared,
     ValuesMeasured,
 )
+from ckptdoctor.tui.models.on_disk import DiskState, is_replaced, state_of
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint, opened_checkpoint
 
 if TYPE_CHECKING:
@@ -100,6 +102,9 @@ class Examination:
         self.painted = Event()
         self.ended = Event()
         self.found: list[Finding] = []
+        self._rows: list[array[int]] = []  # of each of these
+        self._again = opened is not None  # whether the contents were read by another examination
+        self._state: DiskState | None = opened.state if opened is not None else None
         self.report: FileReport | None = None
         self._stop = Event()
         self._reading = False
@@ -128,16 +133,30 @@ class Examination:
             self.ended.set()
 
     def _examine(self, worker: Worker[None]) -> None:
-        if self.opened is None and self.target.is_named:
-            self._show_contents_first()
+        if self._again and is_replaced(self.path, self._state):
+            self.screen.post_message(FileReplaced())
+            return
+        if not self._again:
+            self._state = state_of(self.path)
+            if self.target.is_named:
+                self._show_contents_first()
         with closing(diagnose(self.path, self.settings, self.target.read())) as happenings:
             for event in happenings:
                 if worker.is_cancelled:
+                    return
+                if self._is_of_another(event):
+                    self.screen.post_message(FileReplaced())
                     return
                 self._tell(event)
                 self._reading = isinstance(event, Progress)
                 if self._reading and self._stop.is_set():  # as Ctrl-C does
                     self._tell(happenings.throw(KeyboardInterrupt))
+
+    def _is_of_another(self, event: events.Event) -> bool:
+        """Return whether what was read is no longer the file whose contents are shown: the two must not be mixed."""
+        if isinstance(event, events.Finished):
+            return self._again and is_replaced(self.path, self._state)
+        return isinstance(event, events.Opened) and self.opened is not None and is_replaced(self.path, self._state)
 
     def _show_contents_first(self) -> None:
         """Read the headers alone: a target may take seconds, for which nobody should wait before there is a tree."""
@@ -152,13 +171,14 @@ class Examination:
         if isinstance(event, events.Recognised):
             post(FileRecognised(event.container))
         elif isinstance(event, events.Opened) and self.opened is None:
-            self.opened = opened_checkpoint(self.path, event.checkpoint)
+            self.opened = opened_checkpoint(self.path, event.checkpoint, self._state)
             post(CheckpointOpened(self.opened))
             self.painted.wait(_PATIENCE)
             self.opened.table.prepare()
         elif isinstance(event, events.Found):
             rows = self.opened.badges.touched(event.finding) if self.opened is not None else array("I")
             self.found.append(event.finding)
+            self._rows.append(rows)
             post(FindingFound(event.finding, rows))
         elif isinstance(event, Progress):
             collect_again()  # reading every value may take hours
@@ -167,7 +187,17 @@ class Examination:
             post(ValuesMeasured(event.values))
         elif isinstance(event, events.Finished):
             self.report = event.report
-            post(ExaminationEnded(event.report, header(event.report)))
+            touched = list(map(self._touched, event.report.findings))
+            post(ExaminationEnded(event.report, header(event.report), touched))
+
+    def _touched(self, finding: Finding) -> array[int]:
+        """Return the rows of a finding of the report, which may have other advice than when it was found."""
+        if self.opened is None:
+            return array("I")
+        for found, rows in zip(self.found, self._rows, strict=True):
+            if found.keys is finding.keys and found.location is finding.location:
+                return rows
+        return self.opened.badges.touched(finding)
 
 
 def collect_again() -> None:

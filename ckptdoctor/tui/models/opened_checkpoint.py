@@ -14,6 +14,7 @@ from ckptdoctor.findings import Finding, Severity
 from ckptdoctor.look.inspector import Inspector
 from ckptdoctor.tui.models.history import bookmarks
 from ckptdoctor.tui.models.lines import Visible
+from ckptdoctor.tui.models.on_disk import DiskState
 from ckptdoctor.tui.models.tree import Tree, TreeBranch, TreeItem, TreeOrder
 from ckptdoctor.values.statistics import TensorValues
 
@@ -34,6 +35,7 @@ class OpenedCheckpoint:
     values: Mapping[KeyPath, TensorValues] = field(default_factory=dict)  # as far as every byte was read
     glimpses: dict[KeyPath, TensorValues] = field(default_factory=dict)  # of what somebody looked at before that
     bookmarks: list[str] = field(default_factory=list)  # what has one, by ``name_of``
+    state: DiskState | None = None  # of the file when it was read
 
     def values_of(self, row: int) -> TensorValues | None:
         """Return the values of a tensor in numbers; None where they have not been read."""
@@ -77,13 +79,14 @@ class OpenedCheckpoint:
         return paths[0]
 
 
-def opened_checkpoint(path: str, checkpoint: Checkpoint) -> OpenedCheckpoint:
+def opened_checkpoint(path: str, checkpoint: Checkpoint, state: DiskState | None = None) -> OpenedCheckpoint:
     """Return what the first painting needs of a checkpoint whose headers have been read."""
     table = Table(checkpoint.tensors)
     lines = Visible(Tree(checkpoint, table, order=TreeOrder.NATURAL))
     _unfold(lines)
     inspector = Inspector(path, checkpoint)
-    return OpenedCheckpoint(path, checkpoint, table, Badges(table), lines, inspector, bookmarks=bookmarks(path))
+    marked = bookmarks(path)
+    return OpenedCheckpoint(path, checkpoint, table, Badges(table), lines, inspector, bookmarks=marked, state=state)
 
 
 def _unfold(lines: Visible) -> None:
@@ -118,6 +121,13 @@ class Badges:
     def touched(self, finding: Finding) -> array[int]:
         """Return the rows of the tensors that a finding names: work for a thread when there are many."""
         return found.touched(self.table, finding)
+
+    def take(self, findings: Sequence[Finding], rows: Sequence[array[int]]) -> None:
+        """Take up these findings in the place of all others, with what ``touched`` gave for each."""
+        self.findings, self._rows, self._places = [], [], {}
+        self._ranks = bytearray(len(self.table))
+        for finding, its_rows in zip(findings, rows, strict=True):
+            self.add(finding, its_rows)
 
     def add(self, finding: Finding, rows: array[int]) -> None:
         """Take up a finding, with what ``touched`` gave for it."""

@@ -24,6 +24,7 @@ from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import OPENS
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
+from ckptdoctor.tui.models.on_disk import is_replaced
 from ckptdoctor.tui.screens.places import PlacesScreen
 from ckptdoctor.tui.widgets.bars import TitleBar
 from ckptdoctor.tui.widgets.detail import Detail
@@ -34,6 +35,7 @@ from ckptdoctor.tui.widgets.tree_view import TreeView
 from ckptdoctor.tui.workers import SharedTarget
 
 if TYPE_CHECKING:
+    from ckptdoctor.checkpoint import Checkpoint
     from ckptdoctor.examine.offers import Offer
 
 
@@ -151,7 +153,10 @@ class BrowserScreen(PlacesScreen):
         if addresses.is_address(self.path):
             self.app.notify("Only files on this machine can be repaired: download it first.", markup=False)
             return
-        findings, report = list(self.findings), self.report
+        if is_replaced(self.path, self.opened.state):
+            self.reopen()
+            return
+        findings, report, checkpoint, path = list(self.findings), self.report, self.opened.checkpoint, self.path
 
         def work() -> list[Offer]:
             from ckptdoctor.examine.offers import offers
@@ -160,8 +165,9 @@ class BrowserScreen(PlacesScreen):
             import_module("ckptdoctor.tui.screens.repair")
             if not examination.settings.deep:
                 examination.ended.wait()
-                return offers(worst_first(examination.found), _coverage(examination.report))
-            return offers(findings, _coverage(report))
+                ended = examination.report
+                return offers(ended.findings if ended is not None else (), _coverage(ended))
+            return offers(worst_first(_offered(findings, checkpoint, path)), _coverage(report))
 
         self.compute(work, self._offer, OPENS)
 
@@ -236,6 +242,13 @@ class BrowserScreen(PlacesScreen):
         place = self.opened.lines.tree.path(item) if self.opened and (item := self._under_cursor()) is not None else ()
         refused = any(finding.torch_says for finding in self.findings)
         return command_line.python(self.path, container.format if container else "", place, refused=refused)
+
+
+def _offered(findings: list[Finding], checkpoint: Checkpoint, path: str) -> list[Finding]:
+    """Return what was found so far, without repairs that the report at the end would leave out."""
+    from ckptdoctor.examine.printable import keeping, printable
+
+    return keeping(printable(findings, checkpoint), checkpoint, None, path, None, path)
 
 
 def _coverage(report: FileReport | None) -> Coverage | None:

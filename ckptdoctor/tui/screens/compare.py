@@ -151,11 +151,11 @@ class CompareScreen(PanedScreen[None], StillReading):
             self._pause = self.set_timer(_PAUSE, self._put_in_lines)
 
     def on_comparing_failed(self, message: messages.ComparingFailed) -> None:
-        """End with the reason, or show it where there are lines already."""
+        """Leave with the reason, or show it where there are lines already."""
         self._stopped("")
         self.filled.set()
         if self.comparison is None:
-            self.app.exit(return_code=2, message=Text(f"error: {escape(message.sentence)}"))
+            self.give_up(message.sentence)
         else:
             self.app.notify(message.sentence, severity="error", markup=False)
 

@@ -7,14 +7,12 @@ from dataclasses import replace
 from importlib import import_module
 from time import monotonic
 
-from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher
 
-from ckptdoctor.diagnose.findings import worst_first
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.findings import FileReport, Finding
 from ckptdoctor.remote import addresses
@@ -22,6 +20,7 @@ from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.fates import damaged_file
 from ckptdoctor.rendering.numbers import size
 from ckptdoctor.rendering.shell import with_path
+from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import StillReading
 from ckptdoctor.tui.models import history
@@ -41,6 +40,7 @@ from ckptdoctor.wording import format_name
 # what keys open is imported once the contents are on the screen, in a thread
 _OPENED_LATER = tuple([f"ckptdoctor.tui.screens.{name}" for name in ("tensor", "help", "damaged", "fit")])
 # why something was not read that reading every byte is not about
+_ERROR = 100  # characters of an error below the findings
 _NEVER_READ = ("--model, --like", "there are none")
 
 
@@ -60,6 +60,7 @@ class ExaminedScreen(PanedScreen[None], StillReading):
         self.examination: Examination | None = None
         self.findings: list[Finding] = []
         self.report: FileReport | None = None
+        self._reported: dict[tuple[str, str], Finding | None] = {}  # what became of what was found last time
         self._pace = Pace()
         self._fit = ""  # how much of the target fits, in few words
         self._has_begun = False  # the examination: whatever it is held against has been read
@@ -135,10 +136,14 @@ class ExaminedScreen(PanedScreen[None], StillReading):
         self.run_worker(lambda: _when_there_is_time(self.path), group="imports", thread=True)
 
     def on_finding_found(self, message: messages.FindingFound) -> None:
-        """Add a finding."""
-        self.findings.append(message.finding)
-        if self.opened is not None and message.finding not in self.opened.badges.findings:
-            self.opened.badges.add(message.finding, message.rows)
+        """Add a finding, with the advice that the last report gave for it: that knows what else is wrong."""
+        found = message.finding
+        finding = self._reported.get(_same(found), found)
+        if finding is None:  # the last report left it out
+            return
+        self.findings.append(finding)
+        if self.opened is not None and finding not in self.opened.badges.findings:
+            self.opened.badges.add(finding, message.rows)
         self._show_findings(list(self.findings))
 
     def on_progressed(self, message: messages.Progressed) -> None:
@@ -155,34 +160,62 @@ class ExaminedScreen(PanedScreen[None], StillReading):
             self._tell_cursor()
 
     def on_examination_ended(self, message: messages.ExaminationEnded) -> None:
-        """Put the worst first; where nothing could be read, show why instead."""
+        """Show what the report says, the worst first; where nothing could be read, show why instead."""
         report = message.report
-        if report.container is None:  # not even opened: that is for the command line to say
-            self.app.exit(return_code=2, message=Text(f"error: {escape(report.error or 'it cannot be opened')}"))
+        if report.container is None:  # not even opened
+            self._fail(report.error or f"{escape(addresses.shown(self.path))} cannot be opened.")
             return
         self.report = report
-        self.findings = worst_first(self.findings)
+        self.findings = list(report.findings)
+        if self.opened is not None:
+            self.opened.badges.take(report.findings, message.rows)
+        reported = {_same(each): each for each in report.findings}
+        found = self.examination.found if self.examination is not None else []
+        self._reported = {_same(each): reported.get(_same(each)) for each in found}
         if report.coverage is not None:
             from ckptdoctor.tui.models.fitted import fits
 
             self._fit = f" · {fits(report.coverage)} · c"
         self._show_findings(self.findings)
         self._tell_unread(report)
-        self.query_one(TitleBar).say(what=message.what, state="" if self.findings else "no problems found")
+        well = not self.findings and report.error is None
+        self.query_one(TitleBar).say(what=message.what, state="no problems found" if well else "")
         if self.opened is None:
             from ckptdoctor.tui.screens.damaged import DamagedScreen
 
             self.app.switch_screen(DamagedScreen(report, self.path, self._of))
         else:
+            if report.error is not None:
+                self.app.notify(escape(report.error), severity="error", markup=False)
             self.query_one(Detail).read_at_once()
 
+    def on_file_replaced(self, message: messages.FileReplaced) -> None:
+        """Show the new contents as a whole, as opening the file again does."""
+        self.reopen()
+
+    def reopen(self) -> None:
+        """Put a new screen of the same file in the place of this one, and of all that was opened from it."""
+        name = escape(os.path.basename(os.path.normpath(self.path)))
+        if self.uncover():
+            self.app.switch_screen(self._of(self.path))
+            said = f"{name} was replaced since it was opened. These are its new contents."
+            self.app.notify(said, severity="warning", markup=False)
+
     def on_examination_failed(self, message: messages.ExaminationFailed) -> None:
-        """End with the reason, or show it where there are contents already."""
+        """Leave with the reason, or show it where there are contents already."""
+        self._fail(message.sentence)
+
+    def _fail(self, sentence: str) -> None:
+        """Say why there are no contents, and leave; or why there is nothing more, and show what was known before."""
         self.query_one(TitleBar).say(state="")
         if self.opened is None or not self._has_begun:
-            self.app.exit(return_code=2, message=Text(f"error: {_lines(message.sentence)}"))
-        else:
-            self.app.notify(message.sentence, severity="error", markup=False)
+            self.give_up(sentence)
+            return
+        if self.report is not None:
+            self.findings = list(self.report.findings)
+            self._show_findings(self.findings)
+            self.query_one(FindingsView).say_nothing("No problems found.")
+        self.app.notify(sentence, severity="error", markup=False)
 
     def _show_findings(self, findings: list[Finding]) -> None:
         view = self.query_one(FindingsView)
@@ -197,6 +230,10 @@ class ExaminedScreen(PanedScreen[None], StillReading):
     def _tell_unread(self, report: FileReport) -> None:
         """Say what was not examined, and what would do it; after a deep examination what could not be read, and why."""
         view = self.query_one(FindingsView)
+        if report.error is not None:
+            view.say_nothing("Not everything could be examined. No problems found so far.")
+            view.border_subtitle = Content(abridged(escape(report.error), _ERROR))
+            return
         deep = self.examination is not None and self.examination.settings.deep
         if report.interrupted:
             view.say_nothing("Stopped early. No problems found so far.")
@@ -267,6 +304,6 @@ def _size(path: str) -> list[str]:
     return [size(os.path.getsize(path))] if os.path.isfile(path) else []
 
 
-def _lines(text: str) -> str:
-    """Return the text escaped, with the line breaks of a traceback."""
-    return "\n".join(map(escape, text.split("\n")))
+def _same(finding: Finding) -> tuple[str, str]:
+    """Return what a finding has in common with what a report makes of it."""
+    return finding.code, finding.message

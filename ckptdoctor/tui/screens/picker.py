@@ -8,7 +8,6 @@ from time import time
 from typing import ClassVar
 
 from rich.cells import cell_len
-from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.content import Content
@@ -162,11 +161,7 @@ class PickerScreen(PanedScreen[None], StillReading):
 
     def _leave(self, sentence: str) -> None:
         self.filled.set()
-        if self.other_than:
-            self.app.notify(sentence, severity="error", markup=False)
-            self.dismiss()
-        else:
-            self.app.exit(return_code=2, message=Text(f"error: {escape(sentence)}"))
+        self.give_up(sentence)
 
     def _show(self, listed: tuple[list[Choice], list[Choice]]) -> None:
         found, self.recent = listed

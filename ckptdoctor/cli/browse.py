@@ -42,12 +42,14 @@ def serve(context: click.Context, path: str) -> None:
     """Serve this command as a page, until ctrl+c."""
     from ckptdoctor.remote import addresses
     from ckptdoctor.tui import serving
+    from ckptdoctor.tui.themes import named
 
     if not addresses.is_address(path) and not os.path.exists(path):
         from ckptdoctor.checkpoint.missing import missing
 
         raise missing(path)
     host, port, theme = [context.params[each] for each in ("host", "port", "theme")]
+    named(theme)  # what is not there is said here, and not in every page
     place = host or serving.HOST, serving.PORT if port is None else port
     serving.serve(path, list(_again(context)), *place, theme=theme)
 

@@ -6,6 +6,9 @@ import os
 
 from textual.theme import BUILTIN_THEMES, Theme
 
+from ckptdoctor.errors import UsageError
+from ckptdoctor.wording import not_one_of
+
 DARK_THEME = Theme(
     name="ckptdoctor-dark",
     primary="#5fb3d4",
@@ -49,14 +52,18 @@ def preferred() -> str:
 
 
 def named(name: str | None) -> str:
-    """Return what Textual calls a theme of ours, or any of its own; None is the one that is ``preferred``."""
-    if name is None:
-        return preferred()
-    return {"dark": DARK_THEME.name, "light": LIGHT_THEME.name}.get(name, name)
+    """Return what Textual calls a theme of ours, or any of its own; None is the one that is ``preferred``.
+
+    Raises UsageError where there is none of that name.
+    """
+    return theme_named(name).name
 
 
 def theme_named(name: str | None) -> Theme:
-    """Return a theme by what ``--theme`` calls it; the dark one where there is none of that name."""
-    return {each.name: each for each in (*BUILTIN_THEMES.values(), DARK_THEME, LIGHT_THEME)}.get(
-        named(name), DARK_THEME
-    )
+    """Return a theme by what ``--theme`` calls it. Raises UsageError where there is none of that name."""
+    by_name = {"dark": DARK_THEME, "light": LIGHT_THEME, **BUILTIN_THEMES}
+    own = {each.name: each for each in (DARK_THEME, LIGHT_THEME)}
+    found = {**by_name, **own}.get(preferred() if name is None else name)
+    if found is None:
+        raise UsageError(not_one_of("--theme", str(name), list(by_name)))
+    return found

@@ -89,3 +89,25 @@ def test_without_a_terminal(library):
     result = run("browse", "resnet.pt", cwd=library)
     assert result.returncode == 2
     assert b"ckptdoctor check resnet.pt" in result.stderr
+
+
+@pytest.mark.parametrize("more", [(), ("--serve",)], ids=["terminal", "served"])
+def test_a_theme_that_there_is_not(more, monkeypatch, capfd):
+    """It is refused before a terminal is touched or a page is served, with the names that there are."""
+    from ckptdoctor.cli.main import run as command
+
+    if not more:
+        monkeypatch.setenv("TEXTUAL_DRIVER", "textual.drivers.web_driver:WebDriver")
+    assert command(["browse", "resnet.pt", "--theme", "drakula", *more]) == 2
+    said = capfd.readouterr().err
+    assert said.startswith('error: --theme: "drakula" is not one of dark, light, ')
+    assert said.endswith(' Did you mean "dracula"?\n') and "nord" in said
+
+
+@pytest.mark.parametrize("name", ["dark", "light", "nord", "ckptdoctor-dark", None])
+def test_themes_that_there_are(name):
+    """Each opens a browser in its colours."""
+    from ckptdoctor.tui.themes import named, theme_named
+    from tests.tui import browse
+
+    assert browse("resnet.pt", look=lambda app: app.theme, theme=named(name)) == theme_named(name).name

@@ -34,7 +34,7 @@ class FilterBar(Horizontal):
     BINDINGS: ClassVar[list[BindingType]] = [
         key("escape", "clear", "show all", "Clear the filter and show everything", show=True),
         key("up", "again(-1)", "filter before", "The previous filter", display="↑"),
-        key("down", "again(1)", "filter after", "The next filter", display="↓"),
+        key("down", "again(1)", "filter after", "The next filter, or into the results", display="↓"),
     ]
 
     def __init__(
@@ -52,7 +52,8 @@ class FilterBar(Horizontal):
         self._timer: Timer | None = None
         self.text = ""
         self._typed: list[str] = []  # what was entered so far
-        self._at = 0  # of these, the one that is in the line; behind the last there is nothing
+        self._at = 0  # of these, the one that is in the line; behind the last there is the draft
+        self._draft = ""  # what was being typed when one of these was put into the line
 
     def compose(self) -> Iterator[Static | Input]:
         """Yield a slash, the line, and what there is to say."""
@@ -76,6 +77,9 @@ class FilterBar(Horizontal):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Apply the filter and go back to what it lets through."""
         event.stop()
+        self._enter()
+
+    def _enter(self) -> None:
         self._apply()
         self._remember()
         if not self.text:
@@ -88,10 +92,15 @@ class FilterBar(Horizontal):
         self._leave()
 
     def action_again(self, by: int) -> None:
-        """Put another filter that was typed into the line."""
-        self._at = max(0, min(len(self._typed), self._at + by))
+        """Put another filter that was typed into the line; behind the last is what is being typed, then the results."""
         line = self.query_one(Input)
-        line.value = self._typed[self._at] if self._at < len(self._typed) else ""
+        if self._at == len(self._typed):
+            if by > 0:
+                self._enter()
+                return
+            self._draft = line.value
+        self._at = max(0, min(len(self._typed), self._at + by))
+        line.value = self._typed[self._at] if self._at < len(self._typed) else self._draft
         line.action_end()
 
     def _remember(self) -> None:

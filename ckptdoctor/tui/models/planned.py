@@ -95,7 +95,8 @@ def _step(step: Step, tree: Node) -> Iterator[PlanRow]:
     yield PlanRow("step", escape(f"{step.label} {step.name}".rstrip()), right=" · ".join(filter(None, (safety, fit))))
     told = [change for change in step.changes if _is_told(change)]
     title = escape(step.title)
-    if not told or _plain(in_words(told[0], step)) != _plain(title):
+    titled = not told or _plain(in_words(told[0], step)) != _plain(title)
+    if titled:  # otherwise the first change says it
         listed = next((counted(each) for each in step.changes if not _is_told(each)), "")
         yield PlanRow("note", f"{title} · {listed}" if listed else title)
     first = True
@@ -104,16 +105,17 @@ def _step(step: Step, tree: Node) -> Iterator[PlanRow]:
             if not first:
                 yield PlanRow("note", counted(change))
             first = False
-        yield from _pairs(change, step)
+        yield from _pairs(change, step, title if titled else "")
         if change.kind == "take-root":
             yield PlanRow(DROPPED, _beside(change, tree))
 
 
-def _pairs(change: Change, step: Step) -> Iterator[PlanRow]:
+def _pairs(change: Change, step: Step, said: str) -> Iterator[PlanRow]:
+    """Yield the rows of a change, without what was ``said`` above it."""
     block = id(change)
     if _is_told(change):
         before, _, after = in_words(change, step).partition("  →  ")
-        if after or before != escape(step.title):
+        if after or before != said:
             yield PlanRow("pair", before, after, counted(change), block)
         return
     for old, new, number in grouped(change.pairs):

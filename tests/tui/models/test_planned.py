@@ -1,12 +1,16 @@
-"""Names for outputs."""
+"""What a plan says, and names for outputs."""
 
 from __future__ import annotations
 
 import os
 
 import pytest
+import torch
 
 from ckptdoctor.tui.models.planned import free, objection
+from ckptdoctor.tui.widgets.fix_list import FixList
+from ckptdoctor.tui.widgets.plan import PlanView
+from tests.tui import walk
 
 ZIP = "torch zip"
 
@@ -52,3 +56,21 @@ def test_free():
     assert free("taken.pt") == "taken-2.pt"
     with open("taken-2.pt", "wb"):
         assert free("taken.pt") == "taken-3.pt"
+
+
+@pytest.mark.parametrize("code", ["A707", "A708", "A709"])
+def test_every_step_says_what_it_does(code):
+    """Also where the title of the step and its only change are the same words: these are in the plan once."""
+    values = {
+        "transposed": torch.arange(6.0).reshape(2, 3).t(),
+        "expanded": torch.ones(1).expand(5, 7),
+        "sparse": torch.eye(6).to_sparse(),
+    }
+    torch.save(values, "layouts.pt")
+    (offered,) = walk("layouts.pt", ("f",), look=lambda app: app.screen.query_one(FixList).offered)
+    keys = ["down"] * [each.code for each in offered].index(code)
+    ((step, *told),) = walk(
+        "layouts.pt", ("f", "home", *keys, "space"), look=lambda app: app.screen.query_one(PlanView).rows
+    )
+    assert step.look == "step" and step.text.startswith(code)
+    assert len(told) == 1 and "1 tensor" in told[0].text

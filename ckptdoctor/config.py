@@ -107,7 +107,7 @@ def _list(path: str, key: str, value: object) -> tuple[str, ...]:
 def _keys(path: str, value: object) -> dict[str, str]:
     """Return keys by the name of what they do; several ones in a list, or with commas between them."""
     if not isinstance(value, dict):
-        raise UsageError(f'{path}: keys must be a table, such as filter = "f".')
+        raise UsageError(f'{path}: keys must be a table, such as filter = "F".')
     lists = {name: [given] if isinstance(given, str) else given for name, given in value.items()}
     for name, given in lists.items():
         if not isinstance(given, list) or not given or not all(isinstance(key, str) and key for key in given):

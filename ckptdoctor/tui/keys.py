@@ -6,16 +6,17 @@ Other keys come from ``[keys]`` of the settings, by the names that the help scre
 from __future__ import annotations
 
 import pkgutil
-import unicodedata
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib import import_module
 
 from textual.binding import Binding
-from textual.keys import KEY_NAME_REPLACEMENTS, Keys
+from textual.keys import KEY_NAME_REPLACEMENTS, Keys, key_to_character
 
 from ckptdoctor.errors import UsageError
 from ckptdoctor.rendering.escape import escape
+from ckptdoctor.tui.key_conflicts import conflict
 
 KNOWN: dict[str, str] = {}  # the ids of all bindings made so far, and what they do
 
@@ -61,14 +62,20 @@ QUIT = key("q,ctrl+q", "app.quit", "quit", "Quit", show=True)
 ANYWHERE = [COPY, QUIT]
 
 
+_ALWAYS_QUITS = "ctrl+q"
+_FUNCTION = re.compile(r"f\d+")
 _MODIFIERS = ("ctrl", "alt", "shift", "super", "hyper", "meta")
 _NAMES = frozenset({each.value for each in Keys} | set(KEY_NAME_REPLACEMENTS.values()))
 
 
 def understood(keys: Mapping[str, str]) -> dict[str, str]:
-    """Return the keys without spaces. Raises UsageError, with a sentence, for the first that is not valid."""
-    if keys:
-        _import_everything()
+    """Return the keys without spaces. Raises UsageError, with a sentence, for the first that is not valid.
+
+    That is also one that something else has on the same screen. What quits keeps a key that works while somebody types.
+    """
+    if not keys:
+        return {}
+    _import_everything()
     for name, given in keys.items():
         if name not in KNOWN:
             raise UsageError(f'[keys]: unknown name "{escape(name)}"{_nearest(name, KNOWN)}')
@@ -76,7 +83,20 @@ def understood(keys: Mapping[str, str]) -> dict[str, str]:
             if not _is_key(key.strip()):
                 said = f'[keys]: {name} cannot have the key "{escape(key.strip())}"'
                 raise UsageError(said + _nearest(key.strip(), _NAMES))
-    return {name: ",".join([key.strip() for key in given.split(",")]) for name, given in keys.items()}
+    wanted = {name: ",".join([key.strip() for key in given.split(",")]) for name, given in keys.items()}
+    if "quit" in wanted and all(_is_typed(key) for key in wanted["quit"].split(",")):
+        wanted["quit"] += f",{_ALWAYS_QUITS}"
+    shared = conflict(wanted)
+    if shared is not None:
+        key, name, other = shared
+        said = f'[keys]: "{key_to_character(key) or key}" would be the key of both {name} and {other}'
+        raise UsageError(f"{said}. Choose another key for one of them.")
+    return wanted
+
+
+def _is_typed(key: str) -> bool:
+    """Return whether a key writes something where there is a line to type in, or moves in it."""
+    return not key.startswith(("ctrl+", "alt+")) and not _FUNCTION.fullmatch(key)
 
 
 def _nearest(name: str, names: Mapping[str, str] | frozenset[str]) -> str:
@@ -97,15 +117,12 @@ def _is_key(key: str) -> bool:
 
 def _is_sign(name: str) -> bool:
     """Return whether this is the name of a character, as Textual writes them: ``question_mark``."""
-    try:
-        unicodedata.lookup(name.replace("_", " "))
-    except KeyError:
-        return False
-    return "_" in name or name.islower()
+    return key_to_character(name) is not None and ("_" in name or name.islower())
 
 
 def _import_everything() -> None:
-    """Import all screens and widgets: their keys are only known then."""
+    """Import the application, all screens and widgets: their keys are only known then."""
+    import_module("ckptdoctor.tui.app")
     for package in ("ckptdoctor.tui.screens", "ckptdoctor.tui.widgets"):
         for module in pkgutil.walk_packages(import_module(package).__path__, f"{package}."):
             import_module(module.name)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+from pathlib import Path
+
 import pytest
 
 from ckptdoctor import config
 from ckptdoctor.cli.main import run as command
 from ckptdoctor.errors import UsageError
-from ckptdoctor.tui.keys import understood
+from ckptdoctor.tui.key_conflicts import _chains
+from ckptdoctor.tui.keys import KNOWN, understood
+from ckptdoctor.tui.screens.help import _OTHER_KEYS
 from ckptdoctor.tui.widgets.filter_bar import FilterBar
 from ckptdoctor.tui.widgets.list_view import ListView
-from tests.tui import browse, walk
+from tests.tui import browse, text_of, walk
 
-SETTINGS = '[keys]\nfilter = "f"\nlist = ["z", "f2", "?"]\nhelp = "ctrl+e"\n'
+SETTINGS = '[keys]\nfilter = "F"\nlist = ["T", "f2", "?"]\nhelp = "ctrl+e"\n'
 
 
 @pytest.fixture
@@ -29,29 +35,86 @@ def is_list(app):
 
 def test_keys_of_the_settings_work(keys):
     """Any of those that are given, and not the one that was there before."""
-    stages = {"z": True, "f2": False, "question_mark": True, "t": True}
+    stages = {"T": True, "f2": False, "question_mark": True, "t": True}
     assert walk("resnet.pt", *[(key,) for key in stages], look=is_list, keymap=keys) == list(stages.values())
 
 
 def test_the_filter_opens_by_another_key(keys):
     """What is typed behind it is typed."""
-    filtered = browse("resnet.pt", "f", "text:fz", look=lambda app: app.screen.query_one(FilterBar).text, keymap=keys)
+    filtered = browse("resnet.pt", "F", "text:fz", look=lambda app: app.screen.query_one(FilterBar).text, keymap=keys)
     assert filtered == "fz"
 
 
 def test_help_and_footer_show_the_keys_that_work(keys):
     """Not those that were there before."""
     text = browse("resnet.pt", "ctrl+e", keymap=keys)
-    assert "│    z f2 ?          Switch between the tree and a list" in text
-    assert "│    f               Filter by name" in text
-    assert "f filter" in text and "z list" in text and "/ filter" not in text
+    assert "│    T f2 ?          Switch between the tree and a list" in text
+    assert "│    F               Filter by name" in text
+    assert "F filter" in text and "T list" in text and "/ filter" not in text
 
 
 def test_a_key_can_change_hands():
-    """What is given away works there; what had it has none, and the help does not list it."""
-    given = understood({"list": "e"})
-    assert browse("resnet.pt", "e", look=is_list, keymap=given)
-    assert "Read every byte" not in browse("resnet.pt", "question_mark", keymap=given)
+    """What is given away works there, where what had it gets another one."""
+    given = understood({"list": "e", "deep": "E"})
+    found = walk("resnet.pt", ("e",), ("E",), look=lambda app: (is_list(app), text_of(app)), keymap=given)
+    assert found[0][0] and "every byte was read" not in found[0][1] and "every byte was read" in found[1][1]
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"filter": "f", "list": "z,f2"}, '"f" would be the key of both filter and fix.'),
+        ({"quit": "e"}, '"e" would be the key of both quit and deep.'),
+        ({"filter": "?"}, '"?" would be the key of both filter and help.'),
+        ({"deep": "q,ctrl+q"}, " would be the key of both deep and quit."),
+        ({"quit": "Q", "deep": "ctrl+q"}, '"ctrl+q" would be the key of both quit and deep.'),
+        ({"filter": "W", "list": "W"}, '"W" would be the key of both filter and list.'),
+        ({"deep": "o"}, '"o" would be the key of both deep and order.'),
+        ({"jump": "v"}, '"v" would be the key of both jump and values.'),
+    ],
+    ids=str,
+)
+def test_no_key_does_two_things(keys, said):
+    """A key of something else on the same screen, in one of its panes or everywhere is refused, with both names."""
+    with pytest.raises(UsageError) as refused:
+        understood(keys)
+    assert said in refused.value.message
+
+
+def test_the_usual_keys_can_be_written_down():
+    """Every key that an action has everywhere can be given to it: what shares it does so anyway."""
+    understood({"filter": "slash"})  # imports all screens
+    chains = list(_chains())
+    usual = {name: {chain[name] for chain in chains if name in chain} for name in KNOWN}
+    same = {name: ",".join(sorted(*keys)) for name, keys in usual.items() if len(keys) == 1}
+    assert len(same) > 60
+    for name, keys in same.items():
+        assert understood({name: keys}) == {name: keys}
+
+
+def test_quitting_always_has_a_key(several_to_choose_from):
+    """Where letters are typed, too: the key that is given would be typed there."""
+    given = understood({"quit": "Q"})
+    found = walk(several_to_choose_from, ("Q",), ("ctrl+q",), look=lambda app: app._exit, keymap=given)
+    assert found == [False, True]
+    assert browse("resnet.pt", "Q", look=lambda app: app._exit, keymap=given)
+
+
+@pytest.fixture
+def several_to_choose_from(library, tmp_path):
+    """A folder of two checkpoints."""
+    for name in ("one.pt", "two.pt"):
+        shutil.copy(library / "resnet.pt", tmp_path / name)
+    return tmp_path
+
+
+def test_the_keys_that_the_help_and_the_documentation_show():
+    """They work as they are written there."""
+    shown = re.search(r'filter = "(.+?)", list = \[(.+?)\]', _OTHER_KEYS)
+    keys = {"filter": shown[1], "list": shown[2].replace('"', "").replace(" ", "")}
+    assert understood(keys) == keys
+    page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
+    assert understood({"filter": re.search(r'^filter = "(.+)"$', page, re.M)[1]})
 
 
 @pytest.mark.parametrize(
@@ -74,7 +137,7 @@ def test_mistakes_are_explained(keys, said):
 
 
 @pytest.mark.parametrize(
-    "key", ["a", "Z", "/", "+", "ctrl+a", "shift+f5", "f12", "pageup", "question_mark", "ctrl+slash"]
+    "key", ["a", "Z", "/", "+", "ctrl+a", "shift+f5", "f12", "insert", "percent_sign", "ctrl+slash"]
 )
 def test_keys_that_there_are(key):
     """Signs, names, and both with modifiers."""

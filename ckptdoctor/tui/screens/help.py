@@ -21,7 +21,7 @@ from ckptdoctor.tui.keys import COPY, key
 
 _OTHER_KEYS = (
     "To change a key, add a table [keys] to ckptdoctor.toml, or [tool.ckptdoctor.keys] to pyproject.toml: "
-    'filter = "f", list = ["z", "f2"]. The names of the keys on this screen:'
+    'filter = "F", list = ["T", "f2"]. The names of the keys on this screen:'
 )
 
 

@@ -22,6 +22,7 @@ from textual.widgets import OptionList
 
 from ckptdoctor.crash import one_line, wants_trace
 from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.errors import UsageError
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.tui.background import Wandering
 from ckptdoctor.tui.key_queue import KeyQueue
@@ -222,7 +223,11 @@ class BrowserApp(KeyQueue[int], inherit_bindings=False):
         """Copy the Python that loads what is under the cursor, where the screen shows contents."""
         screen = self.screen
         if isinstance(screen, Loadable):
-            line = screen.python()
+            try:
+                line = screen.python()
+            except UsageError as error:
+                self.notify(error.message, severity="warning", markup=False)
+                return
             self.copy_to_clipboard(line)
             self.notify(line, title="copied", markup=False)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ckptdoctor.checkpoint import KeyPath, show_path
@@ -30,7 +28,7 @@ class Loadable(Protocol):
     """A screen that knows the Python which loads what it shows."""
 
     def python(self) -> str:
-        """Return one expression."""
+        """Return one expression. Raises UsageError where none gives that."""
 
 
 def check(path: str, settings: Settings | None = None) -> str:
@@ -61,24 +59,6 @@ def _filter(text: str) -> Iterator[str]:
         yield f"--filter={text}"
     elif text:
         yield from ("--filter", text)
-
-
-def python(path: str, format: str, place: KeyPath = (), *, refused: bool = False) -> str:
-    """Load what is at a place, in Python: as the field does, or with ckptdoctor where torch ``refused`` the file."""
-    steps = list(takewhile(lambda part: isinstance(part, (str, int)), place))
-    keys = "".join([f"[{_literal(part) if isinstance(part, str) else part}]" for part in steps])
-    call = _CALLS.get(format.partition(",")[0], _OURS) if not refused else _OURS
-    return call.format(_literal(path)) + keys
-
-
-_OURS = "ckptdoctor.load({})"
-_CALLS = {"torch zip": 'torch.load({}, map_location="cpu")', "torch legacy": 'torch.load({}, map_location="cpu")'}
-_CALLS["safetensors"] = "safetensors.torch.load_file({})"
-
-
-def _literal(text: str) -> str:
-    """Return a text as Python writes it, in double quotes as people type it."""
-    return json.dumps(text, ensure_ascii=False) if text.isprintable() else ascii(text)
 
 
 def statistics(path: str, *globs: str) -> str:

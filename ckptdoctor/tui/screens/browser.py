@@ -25,6 +25,7 @@ from ckptdoctor.tui.background import OPENS
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
 from ckptdoctor.tui.models.on_disk import is_replaced
+from ckptdoctor.tui.models.python_calls import is_refused, python
 from ckptdoctor.tui.screens.places import PlacesScreen
 from ckptdoctor.tui.widgets.bars import TitleBar
 from ckptdoctor.tui.widgets.detail import Detail
@@ -236,12 +237,13 @@ class BrowserScreen(PlacesScreen):
         return command_line.show(self.path, self.opened.lines.tree.path(level), text=text)
 
     def python(self) -> str:
-        """Return the Python that loads what is under the cursor."""
+        """Return the Python that loads what is under the cursor. Raises UsageError where there is none."""
         assert self.examination is not None
         container = self.report.container if self.report is not None else None
         place = self.opened.lines.tree.path(item) if self.opened and (item := self._under_cursor()) is not None else ()
-        refused = any(finding.torch_says for finding in self.findings)
-        return command_line.python(self.path, container.format if container else "", place, refused=refused)
+        tree = self.opened.checkpoint.tree if self.opened is not None else None
+        format = container.format if container is not None else ""
+        return python(self.path, format, tree, place, refused=is_refused(self.findings, format))
 
 
 def _offered(findings: list[Finding], checkpoint: Checkpoint, path: str) -> list[Finding]:

@@ -11,7 +11,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Storage, Tensor, 
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.tensor import byte_span, is_contiguous
-from ckptdoctor.noun import noun
+from ckptdoctor.noun import noun, replace
 
 
 @noun
@@ -101,10 +101,21 @@ def bloated(tensors: Iterable[Tensor]) -> tuple[list[StorageUse], int]:
 
 
 def paths_on(checkpoint: Checkpoint, storages: Iterable[Storage]) -> tuple[KeyPath, ...]:
-    """Return the key paths of the tensors that view one of these storages, in file order, each once."""
+    """Return the key paths of the tensors that have bytes in one of these storages, in file order, each once.
+
+    Of a tensor in several pieces (``chunks``) one piece is enough.
+    """
     wanted = {storage.key for storage in storages}
-    views = [each for each in leaves(checkpoint.tensors) if each.storage is not None and each.storage.key in wanted]
+    views = [each for each in pieces(checkpoint.tensors) if each.storage is not None and each.storage.key in wanted]
     return tuple(dict.fromkeys([each.path for each in views]))
+
+
+def pieces(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
+    """Yield the same as ``leaves``, and the pieces of tensors that were saved in several, in the same order."""
+    for tensor in tensors:
+        yield from leaves((tensor,))
+        for _, chunk in tensor.chunks:
+            yield replace(chunk, path=tensor.path)
 
 
 @cached_by_identity

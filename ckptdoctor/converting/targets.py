@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, Node, at, children, show_part, show_path, walk
 from ckptdoctor.checkpoint import Mapping as Entries
-from ckptdoctor.checkpoint.changed_trees import moved
+from ckptdoctor.checkpoint.changed_trees import moved, tensors_in
 from ckptdoctor.checkpoint.metadata import COUNTED, is_tie, place_of_metadata
 from ckptdoctor.checkpoint.roots import beside
 from ckptdoctor.converting.choosing import Chosen, chosen, doubled, entries_of, require_torch, restored, with_owners
@@ -157,7 +157,10 @@ def to_torch(request: ConvertRequest, wanted: Wanted, root: KeyPath) -> Output:
         root=root,
         weights=weights_of(made.contents),
     )
-    return Output(((request.output, made),), report, found.beside(request.beside, request))
+    pairs = zip(tensors_in(found.node), made.contents.tensors, strict=True)
+    again = [old for old, new in pairs if new.storage is not None and made.stored[new.storage.key].crc is None]
+    extra = found.beside(request.beside, request)
+    return Output(((request.output, made),), report, extra, unsummed=tuple(again))
 
 
 # ---- a folder of torch.distributed.checkpoint, which any number of processes load from
@@ -183,7 +186,8 @@ def to_dcp(request: ConvertRequest, wanted: Wanted, root: KeyPath) -> Output:
         weights=weights_of(made.contents),
     )
     extra = found.beside(os.path.join(request.output, _EXTRA), request)
-    return Output(((request.output, made),), report, extra, folder=True)
+    again = [each.shown for each in made.stored.values() if each.shown is not None and each.crc is None]
+    return Output(((request.output, made),), report, extra, folder=True, unsummed=tuple(again))
 
 
 def _left_out(node: Node, apart: Flat) -> list[str]:

@@ -26,8 +26,8 @@ class Output:
 
     ``containers`` are what is wanted of each, with the path under which it is published; ``beside`` is the file of what
     they cannot hold, and ``index`` says which container holds what. ``folder``: the output is a folder with all of
-    them. The stored checksums of ``unsummed`` tensors, which the output no longer has, are checked first. The only
-    container may be a copy of ``source``.
+    them. The stored checksums of ``unsummed`` tensors, which the output no longer has, or has in the place of new ones,
+    are checked first. The only container may be a copy of ``source``.
     """
 
     containers: tuple[tuple[str, Wanted], ...]

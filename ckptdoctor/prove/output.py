@@ -289,10 +289,9 @@ class Checksums:
 
         storages: dict[Extent, Storage] = {}
         for tensor in tensors:
-            for each in (tensor, *[chunk for _, chunk in tensor.chunks]):
-                for storage in _in_files(each.storage):
-                    if storage.extent is not None and storage.crc32 is not None:
-                        storages.setdefault(storage.extent, storage)
+            for storage in _in_files(tensor):
+                if storage.extent is not None and storage.crc32 is not None:
+                    storages.setdefault(storage.extent, storage)
         self._stopped = False
         self._done = 0
         self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="ckptdoctor-checksums")
@@ -338,12 +337,17 @@ class Checksums:
         return None
 
 
-def _in_files(storage: Storage | None) -> Iterator[Storage]:
-    """Yield the storage, or those that a new one is made of."""
-    if isinstance(storage, NewStorage):
-        yield from [storage.of[each.source] for each in views(storage.holds) if each.held is None]
-    elif storage is not None:
-        yield storage
+def _in_files(tensor: Tensor) -> Iterator[Storage]:
+    """Yield the storages that files have of a tensor: its own, its chunks' and parts', those it is made of."""
+    waiting: list[Storage | None] = [tensor.storage]
+    while waiting:
+        storage = waiting.pop()
+        if isinstance(storage, NewStorage):  # which may be made of one that is new itself
+            waiting += [storage.of[each.source] for each in views(storage.holds) if each.held is None]
+        elif storage is not None:
+            yield storage
+    for each in (*[chunk for _, chunk in tensor.chunks], *tensor.parts):
+        yield from _in_files(each)
 
 
 # ---- where the bytes of every storage of a repaired copy come from: the original, or what edits made of it

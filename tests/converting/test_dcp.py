@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import pickle
 import pickletools
+import shutil
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,9 +19,10 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 import ckptdoctor
 from ckptdoctor.converting.conversion import convert
 from ckptdoctor.converting.request import ConvertRequest
-from ckptdoctor.errors import RefusedError, UsageError, WriteError
+from ckptdoctor.errors import DamagedError, RefusedError, UsageError, WriteError
 from ckptdoctor.formats.fresh import dcp as fresh_dcp
 from ckptdoctor.formats.fresh.strided import segments
+from tests.commands import run
 from tests.formats.folders.same import assert_same
 from tests.work import growth
 
@@ -190,6 +193,76 @@ def test_refused(saved, said, tmp_path):
     with pytest.raises(RefusedError, match=said):
         converted(tmp_path / "model.pt", tmp_path / "out")
     assert os.listdir(tmp_path) == ["model.pt"]
+
+
+# ---- values that do not match their checksum
+
+
+SHARDED = Path(__file__).parents[2] / "sample_ckpts" / "trained" / "fsdp" / "dcp"
+
+
+def flipped(source, folder, pick):
+    """A copy with one bit of a tensor changed, of the first that ``pick`` takes, and its key."""
+    shutil.copytree(source, folder / "flipped")
+    tensor = next(each for each in ckptdoctor.open(folder / "flipped").tensors if pick(each))
+    piece = tensor.chunks[-1][1] if tensor.chunks else tensor
+    with open(piece.storage.extent.file, "r+b") as file:
+        file.seek(piece.storage.extent.offset + 1)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+    return folder / "flipped", tensor.key
+
+
+@pytest.mark.parametrize(
+    "line", [("convert", "{}", "out.pt"), ("convert", "{}", "out", "--to", "dcp"), ("merge", "{}", "-o", "out.pt")]
+)
+def test_damage_gets_no_new_checksum(line, tmp_path):
+    """A tensor put together from pieces has a new checksum: pieces that do not match theirs are refused."""
+    folder, _ = flipped(SHARDED, tmp_path, lambda each: each.chunks)
+    before = set(os.listdir(tmp_path))
+    came = run(*[each.format(folder) for each in line], cwd=tmp_path)
+    assert came.returncode == 1
+    assert b"do not match their checksum" in came.stdout + came.stderr
+    assert set(os.listdir(tmp_path)) == before
+
+
+def test_damage_that_is_left_out(tmp_path):
+    """Without the damaged tensor the rest is written."""
+    folder, key = flipped(SHARDED, tmp_path, lambda each: each.chunks)
+    came = run("fix", folder, "--drop", key, "-o", "out.pt", cwd=tmp_path)
+    assert came.returncode == 0, came.stdout
+    there = {each.key for each in ckptdoctor.open(SHARDED).tensors}
+    assert {each.key for each in ckptdoctor.open(tmp_path / "out.pt").tensors} == there - {key}
+
+
+def test_damage_that_stays_visible(tmp_path):
+    """A tensor in one piece keeps its old checksum, by which the output shows the damage as well."""
+    dcp.save({"w": torch.ones(40)}, checkpoint_id=tmp_path / "one", no_dist=True)
+    folder, _ = flipped(tmp_path / "one", tmp_path, lambda each: True)
+    convert(ConvertRequest((str(folder),), str(tmp_path / "out.pt")))
+    found = ckptdoctor.check(tmp_path / "out.pt", deep=True).findings
+    assert [each.keys for each in found if each.code == "F009"] == [(("w",),)]
+
+
+def test_damage_under_a_view(tmp_path):
+    """A folder holds only the elements of a view, with a checksum of their own."""
+    torch.save({"w": torch.arange(1000.0)[100:200]}, tmp_path / "w.pt")
+    storage = ckptdoctor.open(tmp_path / "w.pt").tensors[0].storage
+    data = bytearray((tmp_path / "w.pt").read_bytes())
+    data[storage.extent.offset + 4 * 150] ^= 1
+    (tmp_path / "w.pt").write_bytes(data)
+    with pytest.raises(DamagedError, match="checksum"):
+        converted(tmp_path / "w.pt", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_damage_names_the_tensor_in_pieces(tmp_path):
+    """check --deep names it, although only one of its pieces is on the damaged storage."""
+    folder, key = flipped(SHARDED, tmp_path, lambda each: each.chunks)
+    (found,) = [each for each in ckptdoctor.check(folder, deep=True).findings if each.code == "F009"]
+    assert [".".join(path) for path in found.keys] == [key]
+    assert "1 tensor has other values" in found.message
 
 
 def test_a_place_of_its_own(tmp_path):

@@ -28,7 +28,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 
 from ckptdoctor.checkpoint import Aside, Checkpoint, Container, KeyPath, Lying, Note, NoteKind, Storage
-from ckptdoctor.checkpoint.sharing import leaves
+from ckptdoctor.checkpoint.sharing import pieces
 from ckptdoctor.facts.globals import dangerous, is_allowed, modern
 from ckptdoctor.facts.reader_notes import is_salvaged_whole, salvage_advice
 from ckptdoctor.findings import Severity
@@ -119,7 +119,7 @@ def _cut_off(checkpoint: Checkpoint) -> Iterator[Problem]:
 def _torn_by_file(checkpoint: Checkpoint, files: Collection[str]) -> dict[str, tuple[KeyPath, ...]]:
     """Return the tensors with missing bytes, by the file of the folder that they should be in."""
     torn: dict[str, dict[KeyPath, None]] = {file: {} for file in files}
-    for tensor in leaves(checkpoint.tensors):
+    for tensor in pieces(checkpoint.tensors):
         storage = tensor.storage
         if storage is None or not _is_torn(storage):
             continue

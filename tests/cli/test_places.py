@@ -164,7 +164,7 @@ _WHY = "Permission denied. The owner of it, or of a folder that it is in, can gr
 def test_a_folder_below_that_is_not_ours_to_list(closed: Path, command: str):
     """It is named with the reason, the status is 2, and nothing in it is called missing or healthy."""
     closed.chmod(0)
-    status, text = run(command, "run", cwd=closed.parents[1], before=_as_others_may)
+    status, text = run(command, "run", cwd=closed.parents[1], before=as_others_may)
     closed.chmod(0o700)
     assert (status, "missing" in text) == (2, False), text
     assert text.count(_WHY) == 1
@@ -178,7 +178,7 @@ def test_a_folder_below_that_is_not_ours_to_list(closed: Path, command: str):
 def test_json_has_the_folder_below_that_is_not_ours_to_list(closed: Path):
     """In JSON the folder has an entry of its own, with its error."""
     closed.chmod(0)
-    status, text = run("check", "run", "--format", "json", cwd=closed.parents[1], before=_as_others_may)
+    status, text = run("check", "run", "--format", "json", cwd=closed.parents[1], before=as_others_may)
     closed.chmod(0o700)
     assert status == 2
     assert f'"error": "run/below cannot be listed: {_WHY}"' in text
@@ -189,7 +189,7 @@ def test_json_has_the_folder_below_that_is_not_ours_to_list(closed: Path):
 def test_a_folder_below_of_which_only_the_names_are_ours_to_read(closed: Path, command: str):
     """What is in it cannot be opened, which is not the same as missing."""
     closed.chmod(0o444)
-    status, text = run(command, "run", cwd=closed.parents[1], before=_as_others_may)
+    status, text = run(command, "run", cwd=closed.parents[1], before=as_others_may)
     closed.chmod(0o700)
     assert (status == 0, "missing" in text, f"w.safetensors: it cannot be opened: {_WHY}" in text) == (
         False,

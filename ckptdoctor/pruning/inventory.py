@@ -7,11 +7,12 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from shlex import quote
 
 from ckptdoctor.errors import RefusedError, UsageError
 from ckptdoctor.noun import noun
 from ckptdoctor.pruning.plan import Held, Pin
-from ckptdoctor.stores.schema import open_inventory
+from ckptdoctor.stores.schema import audit_command, open_inventory
 
 _FRESH = 3600  # seconds after its last change in which a broken checkpoint may still be written
 
@@ -101,10 +102,12 @@ def _complete(rows: sqlite3.Connection, inventory: str) -> tuple[str, ...]:
     last: dict[tuple[str, str], sqlite3.Row] = {}
     for row in rows.execute("SELECT * FROM audit ORDER BY started"):
         last[row["stores"], row["shard"]] = row
-    again = "Run ckptdoctor audit again: what it did not see might need what would go."
+    why = "It may have missed something that needs what would go. Run it again:"
     stores: dict[str, None] = {}
     shards: dict[str, set[str]] = {}
     for (names, shard), row in last.items():
+        options = (f"--shard {shard}",) if shard else ()
+        again = f"{why} {audit_command(json.loads(names), inventory, *options)}"
         if row["state"] != "complete":
             raise RefusedError(f"The audit of {', '.join(json.loads(names))} in {inventory} did not finish. {again}")
         unlisted = json.loads(row["unlisted"])
@@ -113,15 +116,22 @@ def _complete(rows: sqlite3.Connection, inventory: str) -> tuple[str, ...]:
         stores |= dict.fromkeys(json.loads(names))
         shards.setdefault(names, set()).add(shard)
     if not stores:
-        raise RefusedError(f"{inventory} holds no audit. {again}")
+        raise RefusedError(f"{inventory} holds no audit. Name a store: ckptdoctor audit STORE -o {quote(inventory)}")
     for names, every in shards.items():
         count = max(int(each.partition("/")[2] or 1) for each in every)
         if "" not in every and len(every) < count:
             raise RefusedError(
                 f"{inventory} holds {len(every)} of {count} shards of {', '.join(json.loads(names))}. "
-                "Merge them first: ckptdoctor audit --merge"
+                f"Merge their databases first: ckptdoctor audit --merge PART.db... -o {quote(inventory)}"
             )
     return tuple(stores)
+
+
+def is_read_deeply(inventory: str, path: str) -> bool:
+    """Return whether every byte of a checkpoint was read by an audit already."""
+    with closing(open_inventory(inventory)) as rows:
+        row = rows.execute("SELECT deep FROM checkpoint WHERE path = ?", (path,)).fetchone()
+    return row is not None and row["deep"] == 1
 
 
 def recorded(inventory: str, path: str) -> Iterator[Recorded]:

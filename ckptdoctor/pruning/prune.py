@@ -16,7 +16,7 @@ from ckptdoctor.errors import CkptDoctorError, RefusedError, WriteError
 from ckptdoctor.inplace.names import numbers, undo_journal
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.pruning.again import around, is_in, listed_again
-from ckptdoctor.pruning.inventory import Holdings, recorded
+from ckptdoctor.pruning.inventory import Holdings, is_read_deeply, recorded
 from ckptdoctor.pruning.plan import Held, Plan, kept_after_all
 from ckptdoctor.pruning.trash import Restored, Trash, in_one_go
 from ckptdoctor.remote.addresses import is_address
@@ -24,6 +24,7 @@ from ckptdoctor.runs.grouping import alone
 from ckptdoctor.runs.validity import examined, read_deeply, resumable
 from ckptdoctor.sealing.manifest import seal_beside
 from ckptdoctor.sealing.parity.table import SUFFIX as PARITY
+from ckptdoctor.stores.schema import audit_command
 
 
 @noun
@@ -56,7 +57,7 @@ def carry_out(found: Holdings, made: Plan) -> Iterator[Outcome]:
         )
     again = listed_again(found, made)
     kept = kept_after_all(made, again.pins)
-    stands = _Stands(made, found.inventory, again.unfinished)
+    stands = _Stands(made, found, again.unfinished)
     moving = {each.path for each in made.going}
     with ExitStack() as closing:
         trash: dict[str, Trash] = {}
@@ -121,8 +122,9 @@ def _own(path: str, inventory: str) -> Iterator[str]:
 class _Stands:
     """What stays in the stead of what goes, each read once, when it is first asked for."""
 
-    def __init__(self, made: Plan, inventory: str, unfinished: dict[str, str]) -> None:
-        self._inventory = inventory
+    def __init__(self, made: Plan, found: Holdings, unfinished: dict[str, str]) -> None:
+        self._found = found
+        self._inventory = found.inventory
         self._unfinished = unfinished
         self._valid: dict[tuple[str, str], list[Held]] = {}
         self._read: dict[str, _Read] = {}
@@ -145,10 +147,18 @@ class _Stands:
             trouble = read.trouble or (read.resumes if must_resume else "")
             if trouble:
                 return (
-                    f"{each.path}, which would stay in its stead, is not sound: {trouble}. "
-                    "Run ckptdoctor audit --deep, and another one stays"
+                    f"{each.path}, which would stay in its stead, is not sound: {trouble.rstrip('.')}. "
+                    f"Audit it again, and another one stays: {self._audit_again(each)}"
                 )
         return ""
+
+    def _audit_again(self, held: Held) -> str:
+        """Return the audit that finds out about a checkpoint what was found here."""
+        stores = [store for store in self._found.stores if is_in(held.path, store)]
+        options = []
+        if held.path not in self._unfinished:  # what has the same size and time as before is not read again
+            options = ["--deep all" if is_read_deeply(self._inventory, held.path) else "--deep"]
+        return audit_command([max(stores, key=len)] if stores else self._found.stores, self._inventory, *options)
 
 
 @noun

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
 from hashlib import blake2b
@@ -272,6 +273,12 @@ def identity(text: str) -> int:
 def absolute(path: str) -> str:
     """Return the path of which ids are hashes: absolute and without a slash at its end; links stay as they are."""
     return path.rstrip("/") if is_address(path) else os.path.abspath(path)
+
+
+def audit_command(stores: Iterable[str], inventory: str, *options: str) -> str:
+    """Return the command that audits stores into an inventory, to be copied into a shell."""
+    output = inventory if not inventory.startswith("-") else f"./{inventory}"
+    return " ".join(["ckptdoctor audit", *map(quote, stores), f"-o {quote(output)}", *options])
 
 
 def create(path: str) -> sqlite3.Connection:

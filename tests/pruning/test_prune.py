@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import shlex
 import zipfile
 from pathlib import Path
 from unittest import mock
@@ -286,6 +287,36 @@ def test_a_store_that_is_reached_through_a_link_is_audited_by_its_own_path(run, 
     assert troubles == {f"its path leads through a link, so it may be here twice: audit {run} instead"}
 
 
+def pasted(said, cwd):
+    """Carry out the audit that a sentence ends in, as a shell would."""
+    words = shlex.split(said[said.index("ckptdoctor audit ") :])[1:]
+    return run_here(*words, "--jobs", "1", "-q", cwd=cwd)
+
+
+@pytest.mark.parametrize("deep", [(), ("--deep",)])
+@pytest.mark.parametrize("way", ["in the file", "next to it"])
+def test_the_audit_that_is_printed_finds_what_was_found(tmp_path, way, deep):
+    """Also where every byte was read before, and the file looks as it did then: another one stays then."""
+    run = tmp_path / "my run"
+    run.mkdir()
+    for step in (100, 200, 300):
+        optimizer = {"optimizer": adam(1.0)} if way == "in the file" else {}
+        torch.save(
+            {"model": {"weight": torch.rand(40, 40) + 0.1}, "global_step": step, **optimizer}, run / f"model_{step}.pt"
+        )
+        if not optimizer:
+            torch.save(adam(1.0), run / f"optimizer_{step}.pt")
+    assert run_here("audit", run, "-o", "store.db", "--jobs", "1", "-q", *deep, cwd=tmp_path).returncode == 0
+    flip(run / ("model_300.pt" if way == "in the file" else "optimizer_300.pt"))
+    made = prune(tmp_path, "--keep-last", "1", "--apply")
+    assert not any(each["moved_to"] for each in made["checkpoints"])
+    (trouble,) = {each["trouble"] for each in made["checkpoints"] if each["trouble"]}
+    assert pasted(trouble, tmp_path).returncode == 1
+    made = prune(tmp_path, "--keep-last", "1", "--apply")
+    assert [Path(each["path"]).name for each in made["checkpoints"] if each["moved_to"]] == ["model_100.pt"]
+    assert not any(each["trouble"] for each in made["checkpoints"])
+
+
 def test_an_inventory_of_an_audit_that_did_not_end_is_refused(run, tmp_path):
     """What it did not see might need what would go."""
     import sqlite3
@@ -296,6 +327,8 @@ def test_an_inventory_of_an_audit_that_did_not_end_is_refused(run, tmp_path):
     rows.close()
     done = run_here("prune", "store.db", "--keep-last", "1", cwd=tmp_path)
     assert done.returncode == 2 and b"did not finish" in done.stderr
+    assert pasted(done.stderr.decode(), tmp_path).returncode == 0
+    assert run_here("prune", "store.db", "--keep-last", "1", cwd=tmp_path).returncode == 0
 
 
 def unread(*words, cwd, stdout=None):

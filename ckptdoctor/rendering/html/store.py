@@ -12,6 +12,7 @@ from ckptdoctor.rendering.html.treemap import Area, Rectangle, drawn, squarified
 from ckptdoctor.rendering.numbers import count, plural, size
 from ckptdoctor.rendering.shell import quote, with_path
 from ckptdoctor.stores.overview import HEALTH, Broken, Duplicate, Overview, Problem, RunRow
+from ckptdoctor.stores.schema import audit_command
 from ckptdoctor.wording import beyond, listed
 
 _SCRIPTS = ("frame.js", "folds.js", "tips.js", "copy.js", "store.js")
@@ -314,10 +315,13 @@ def _run(each: RunRow, stores: Sequence[str]) -> str:
 def _unseen(found: Overview) -> str:
     """Return what was not read: nothing left out may pass for valid."""
     items = []
+    inventory = os.path.abspath(found.inventory)
     if not found.complete:
-        items.append("The audit did not finish: checkpoints may be missing. Run it again to continue.")
+        again = audit_command(found.stores, inventory)
+        items.append(f"The audit did not finish: checkpoints may be missing. To continue: {again}")
     if not found.deep:
-        items.append("Values and bytes: headers only were read. ckptdoctor audit --deep reads the rest.")
+        deep = audit_command(found.stores, inventory, "--deep")
+        items.append(f"Values and bytes: only headers were read. To read the rest: {deep}")
     items += [f"{folder}: {why}" for folder, why in found.unlisted]
     listed_ = "".join([f"<li>{text(each)}</li>" for each in items])
     return section("unseen", "Not examined", f'<ul class="unseen">{listed_}</ul>' if items else "")

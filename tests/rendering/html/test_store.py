@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import re
+import shlex
 import sqlite3
 from contextlib import closing
 
@@ -47,6 +49,15 @@ def test_it_has_a_section_for_each_question(store):
         names = [path.rpartition("/")[2] for (path,) in rows.execute("SELECT path FROM runs")]
     assert f"<dd>{count}<small>" in made and f"<dd>{invalid}<small>" in made
     assert all(f'class="key">{name}<' in made for name in names if name.startswith("run"))
+
+
+def test_what_was_not_read_is_named_with_the_command_that_reads_it(tmp_path):
+    """It is complete, and works from any folder."""
+    write(tmp_path / "a store" / "model_1.pt", saved(weights()))
+    run_here("audit", "a store", "-o", "store.db", "--jobs", "1", cwd=tmp_path)
+    (line,) = re.findall(r"To read the rest: ckptdoctor (audit [^<]*)<", page(tmp_path))
+    assert run_here(*shlex.split(html.unescape(line)), "--jobs", "1", cwd=tmp_path / "a store").returncode == 0
+    assert "To read the rest" not in page(tmp_path)
 
 
 def test_what_leads_to_a_command_has_it(tmp_path):

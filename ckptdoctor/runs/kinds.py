@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 
 from ckptdoctor.checkpoint import Checkpoint, FileSource, Mapping, Node, Opaque
-from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.errors import CkptDoctorError, UnreadableError
 from ckptdoctor.noun import noun
 from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.runs.grouping import Candidate
@@ -77,6 +77,8 @@ def parts_of(candidate: Candidate) -> Parts:
     names = frozenset([f"{each.name}/" if each.folder else each.name for each in found])
     kind = kind_of(names)
     unfinished = _unfinished(kind, names)
+    if not unfinished and kind is Kind.FOLDER and _is_of_trainer(path):
+        unfinished = _NO_STATE
     if unfinished:
         return Parts(kind, names, unfinished=unfinished)
     if kind is Kind.OURS:
@@ -150,12 +152,34 @@ def _unfinished(kind: Kind, names: frozenset[str]) -> str:
     if kind is Kind.DISTRIBUTED and ".metadata" not in names:
         return ".metadata is missing, which is written last"
     if kind is Kind.FOLDER and "training_args.bin" in names:
-        return "trainer_state.json is missing, which the Trainer writes last"
+        return _NO_STATE
     if kind is Kind.FOLDER and "optimizer.bin" in names:
         return "random_states_0.pkl is missing, which accelerate writes last"
     if "training.pt" in names and "truth.json" not in names:
         return "truth.json is missing, which is written last"
     return ""
+
+
+_NO_STATE = "trainer_state.json is missing, which the Trainer writes last"
+_TRAINERS = re.compile(r"checkpoint-(\d{1,18})")
+_ASKED = 3  # checkpoints before one that are asked: what save_pretrained makes is called so as well, in any number
+
+
+def _is_of_trainer(path: str) -> bool:
+    """Return whether the Trainer wrote the checkpoints before one in its run, whose files do not show who wrote it.
+
+    Its weights come first, and a Trainer that was killed after them has left nothing else of its own.
+    """
+    folder, _, name = path.rstrip("/" + os.sep).replace(os.sep, "/").rpartition("/")
+    own = _TRAINERS.fullmatch(name)
+    if own is None:
+        return False
+    try:
+        found = [(int(match[1]), each) for each in entries(folder or ".") if (match := _TRAINERS.fullmatch(each.name))]
+        before = sorted([(step, each.path) for step, each in found if each.folder and step < int(own[1])], reverse=True)
+        return any(each.name == "trainer_state.json" for _, one in before[:_ASKED] for each in entries(one))
+    except UnreadableError:  # nobody but its owner may look around it
+        return False
 
 
 # ---- V0: the files of every rank

@@ -136,6 +136,38 @@ def test_what_the_library_did_not_announce_is_not_complete(tmp_path):
     assert (name(found), reasons(found)) == ("iter_0000100", {"iter_0000200": why})
 
 
+@pytest.mark.parametrize("kept", [("model.safetensors", "config.json"), ("model.safetensors", "optimizer.pt")])
+def test_a_trainer_that_was_killed_early_left_no_checkpoint(tmp_path, kept):
+    """Of its own it has written nothing yet; the checkpoints before show whose run it is. Later ones do not count."""
+    run = saves(tmp_path, "trainer", (50, 100, 150))
+    write(run.saved[1].path / "config.json", {})
+    for each in run.saved[1].path.iterdir():
+        if each.name not in kept:
+            each.unlink()
+    shutil.rmtree(run.saved[2].path)
+    found = ckptdoctor.latest(tmp_path)
+    why = "trainer_state.json is missing, which the Trainer writes last"
+    assert (name(found), reasons(found)) == ("checkpoint-50", {"checkpoint-100": why})
+    *_, line = ckptdoctor.watch(tmp_path, once=True, interval=0)
+    assert (line.name, line.trouble) == ("checkpoint-100", why)
+    assert ckptdoctor.latest(run.saved[1].path) is None
+    import fsspec
+
+    fsspec.filesystem("memory").put(f"{tmp_path}/", f"/killed/{len(kept[1])}/", recursive=True)
+    found = ckptdoctor.latest(f"memory://killed/{len(kept[1])}")
+    assert (name(found), reasons(found)) == ("checkpoint-50", {"checkpoint-100": why})
+
+
+def test_folders_of_save_pretrained_are_complete(tmp_path):
+    """They are called as those of the Trainer, and no other one in their run is its."""
+    for step in (50, 100):
+        write(tmp_path / f"checkpoint-{step}" / "model.safetensors", generated.in_safetensors())
+        write(tmp_path / f"checkpoint-{step}" / "config.json", {})
+    found = ckptdoctor.latest(tmp_path)
+    assert (name(found), found.passed_over) == ("checkpoint-100", ())
+    assert [each.valid for each in ckptdoctor.watch(tmp_path, once=True, interval=0)] == [True, True]
+
+
 def _trained(tmp_path, epoch, step=0):
     folder = tmp_path / (f"epoch-{epoch:04}" + (f"-step-{step:04}" if step else ""))
     contents = {

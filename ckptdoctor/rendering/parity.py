@@ -33,8 +33,12 @@ def _bound(layout: Layout) -> str:
     return few if layout.groups == 1 else f"{few}, and up to {size(layout.run)} in a row"
 
 
-def verdict(parity: ParityVerdict, path: str, intact: bool, paint: Paint) -> Iterator[str]:
-    """Yield what verify has to say of the parity of a file, ``next`` line included; nothing where both are intact."""
+def verdict(parity: ParityVerdict, path: str, intact: bool, paint: Paint, name: str = "") -> Iterator[str]:
+    """Yield what verify has to say of the parity of a file, ``next`` line included; nothing where both are intact.
+
+    ``name`` is that of the file where there are others, of which its parity knows nothing.
+    """
+    of = f" of {escape(name)}" if name else ""
     if parity.missing:
         yield f"  parity    {escape(parity.path)} is missing"
     elif parity.damaged and intact:
@@ -42,13 +46,17 @@ def verdict(parity: ParityVerdict, path: str, intact: bool, paint: Paint) -> Ite
         yield f"  parity    {escape(parity.path)} is damaged. Write it again: {paint.accent(again)}"
     elif parity.trouble:
         yield f"  parity    cannot be used: {escape(parity.trouble)}"
-    elif parity.lost:
+    elif not intact:
+        if parity.damaged:
+            yield f"  parity    {escape(parity.path)} is partly damaged as well"
         blocks = f"{parity.lost:,} of {plural(parity.blocks, 'block')}"
         if parity.rebuilds:
-            yield f"  parity    can rebuild all that is lost, {blocks}"
+            able = f"can rebuild all that is lost{of}, {blocks}" if parity.lost else f"no block{of} is lost"
+            cut = f"; rebuilding cuts off {plural(parity.behind, 'byte')} behind the end" if parity.behind else ""
+            yield f"  parity    {able}{cut}"
             yield f"next · {paint.accent(f'ckptdoctor rebuild {quote(path)}')}"
         else:
-            yield f"  parity    too much is lost: {blocks}, of which {parity.can_be_rebuilt:,} can be rebuilt"
+            yield f"  parity    too much is lost{of}: {blocks}, of which {parity.can_be_rebuilt:,} can be rebuilt"
 
 
 def verdict_json(parity: ParityVerdict | None) -> dict[str, object] | None:
@@ -64,6 +72,7 @@ def verdict_json(parity: ParityVerdict | None) -> dict[str, object] | None:
         "lost": parity.lost,
         "can_be_rebuilt": parity.can_be_rebuilt,
         "rebuilds": parity.rebuilds,
+        "behind": parity.behind,
     }
 
 

@@ -114,7 +114,8 @@ def _linked(path: str, links: Sequence[str], command: str) -> Iterator[str]:
 def _parities(report: VerifyReport, paint: Paint) -> Iterator[str]:
     for file in report.files:
         if file.parity is not None:
-            yield from parity.verdict(file.parity, file.parity.path.removesuffix(".parity"), file.as_sealed, paint)
+            path, name = file.parity.path.removesuffix(".parity"), file.name if len(report.files) > 1 else ""
+            yield from parity.verdict(file.parity, path, file.as_sealed, paint, name)
 
 
 def _share(changed: int, tensors: int) -> str:

@@ -460,3 +460,55 @@ def test_whoever_listens_hears_how_far_it_is(path):
     ckptdoctor.rebuild(path, progress=heard.append)
     done = {each.what for each in heard if each.done == each.total}
     assert {"comparing blocks", "rebuilding", "copying", "verifying"} <= done
+
+
+def verified(path):
+    """The status of ``verify``, and all that it says."""
+    done = run_here("verify", path.name, cwd=path.parent)
+    return done.returncode, (done.stdout + done.stderr).decode()
+
+
+def test_bytes_behind_the_end_are_cut_off_by_the_command_that_verify_names(path):
+    """Though no block is lost; damage of the parity file is said as well."""
+    was = path.read_bytes()
+    path.write_bytes(was + b"more")
+    status, text = verified(path)
+    assert status == 1
+    assert "  parity    no block is lost; rebuilding cuts off 4 bytes behind the end\nnext · ckptdoctor rebuild" in text
+    parity = path.with_name("model.pt.parity")
+    raw = bytearray(parity.read_bytes())
+    raw[parity_place(path, 1)] ^= 1
+    parity.write_bytes(raw)
+    status, text = verified(path)
+    assert "  parity    model.pt.parity is partly damaged as well\n  parity    no block is lost; " in text
+    assert run_here("rebuild", "model.pt", cwd=path.parent).returncode == 0
+    assert path.with_name("model.rebuilt.pt").read_bytes() == was
+
+
+def test_parity_of_one_file_promises_nothing_of_another(tmp_path):
+    """Where one file of a folder is damaged and another is missing, it is said of which all can be rebuilt."""
+    folder = tmp_path / "m"
+    folder.mkdir()
+    for name in ("a.bin", "b.bin"):
+        (folder / name).write_bytes(random.Random(name).randbytes(300 * BLOCK))
+    ckptdoctor.seal(folder, parity="1%")
+    (folder / "b.bin").unlink()
+    wipe(folder / "a.bin", 0, 10)
+    status, text = verified(folder)
+    assert status == 1 and "  missing   b.bin" in text
+    assert (
+        "  parity    can rebuild all that is lost of a.bin, 1 of 300 blocks\nnext · ckptdoctor rebuild m/a.bin" in text
+    )
+    assert run_here("rebuild", "m/a.bin", cwd=tmp_path).returncode == 0
+
+
+def test_parity_that_cannot_be_opened_leaves_the_verdict(path):
+    """As one that is missing does: the file and its seal are there."""
+    parity = path.with_name("model.pt.parity")
+    parity.unlink()
+    parity.mkdir()
+    status, text = verified(path)
+    assert (status, "as sealed" in text, "parity    cannot be used: model.pt.parity" in text) == (0, True, True), text
+    wipe(path, 0, 10)
+    status, text = verified(path)
+    assert (status, "not as sealed" in text, "parity    cannot be used: model.pt.parity" in text) == (1, True, True)

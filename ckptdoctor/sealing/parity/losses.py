@@ -8,7 +8,7 @@ from contextlib import closing
 
 from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.checkpoint.progress import Work
-from ckptdoctor.errors import DamagedError, TruncatedError
+from ckptdoctor.errors import DamagedError, TruncatedError, UnreadableError
 from ckptdoctor.noun import noun
 from ckptdoctor.sealing.parity.layout import Layout
 from ckptdoctor.sealing.parity.table import SUFFIX, ParityFile, read_parity, sum_of
@@ -96,6 +96,7 @@ class ParityVerdict:
 
     ``trouble`` is why none of it can be used, "" where it can. ``damaged`` says that not all of it is as it was
     written. ``lost`` counts blocks of the file that are lost, and ``can_be_rebuilt`` those that can be rebuilt.
+    ``behind`` counts bytes behind the end that the file had, which rebuilding cuts off.
     """
 
     path: str
@@ -106,6 +107,7 @@ class ParityVerdict:
     blocks: int = 0
     lost: int = 0
     can_be_rebuilt: int = 0
+    behind: int = 0
 
     @property
     def rebuilds(self) -> bool:
@@ -125,6 +127,8 @@ def verdict(path: str, source: FileSource | None, percent: float, table_sum: str
         found = read_parity(where)
     except DamagedError as error:
         return ParityVerdict(where, percent, trouble=error.message, damaged=True)
+    except UnreadableError as error:  # as if it were missing: the file and its seal are compared without it
+        return ParityVerdict(where, percent, trouble=error.message)
     if found.table_sum != table_sum:
         why = f"{where} belongs to another seal than that of {path}."
         return ParityVerdict(where, percent, trouble=why, damaged=True)
@@ -133,5 +137,6 @@ def verdict(path: str, source: FileSource | None, percent: float, table_sum: str
         return ParityVerdict(where, percent, damaged=damaged, blocks=found.table.layout.blocks)
     seen = losses(source, found, work)
     damaged = not found.complete or bool(seen.parity)
-    blocks, lost = found.table.layout.blocks, len(seen.lost)
-    return ParityVerdict(where, percent, damaged=damaged, blocks=blocks, lost=lost, can_be_rebuilt=seen.can_be_rebuilt)
+    blocks, lost, can = found.table.layout.blocks, len(seen.lost), seen.can_be_rebuilt
+    behind = max(0, source.size - found.table.layout.size)
+    return ParityVerdict(where, percent, False, "", damaged, blocks, lost, can, behind)

@@ -41,6 +41,7 @@ from ckptdoctor.noun import replace
 from ckptdoctor.wording import beyond
 
 _SIZE_BITS = 63
+_COMPLEX = frozenset(("builtins.complex", "__builtin__.complex"))
 # elements that NumPy has on every machine; a file may name any code
 _ARRAYS = frozenset(("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"))
 
@@ -51,10 +52,11 @@ def load(path: str | os.PathLike[str], *, strict: bool = True, framework: Litera
 
     ``framework`` is what makes the tensors, as ``safetensors.safe_open`` has it: "pt" is torch, and "np" is NumPy, for
     which no torch is needed. bfloat16 and float8, which NumPy lacks, are then dtypes of ml_dtypes, as in JAX.
-    What only torch has (a dtype or device as a value, tensors that are sparse, quantized or on the meta device) comes
-    from NumPy as ``Inert``, with its parts as arrays.
+    What only torch has (a dtype or device as a value, tensors that are sparse, quantized, on the meta device or of a
+    dtype that neither has) comes from NumPy as ``Inert``, with its parts as arrays.
 
-    Device tags do not matter, strides and shared storages are kept, and stored records are mapped rather than read.
+    Device tags do not matter, strides and shared storages are kept, and stored records are mapped rather than read:
+    their checksums are not compared, which is what ``check(path, deep=True)`` does.
     Objects other than plain values and tensors come back as ``Inert`` records; no code of theirs runs.
 
     Raises UnreadableError, NotACheckpointError or DamagedError, with one sentence that says where (the key, and
@@ -256,7 +258,7 @@ class _Builder:
         return self._tensors.dtype(last) if module == "torch" and last in BY_NAME else Inert(name)
 
     def _simple(self, node: Opaque, path: KeyPath) -> Any:
-        """Return a torch.device, or a number or array of NumPy: plain values in all but their class.
+        """Return a torch.device, a complex number, or a number or array of NumPy: plain values in all but their class.
 
         None for everything else.
 
@@ -264,6 +266,8 @@ class _Builder:
         """
         if node.class_name in NUMPY_SCALARS or node.class_name in NUMPY_MAKERS or node.class_name in NUMPY_BUFFERS:
             return _of_numpy(node)
+        if node.class_name in _COMPLEX:
+            return _complex(node)
         if node.class_name != "torch.device" or not node.arguments:
             return None
         kind, *rest = node.arguments
@@ -275,6 +279,19 @@ class _Builder:
             return self._tensors.device(":".join([kind, *[str(max(-1, min(number, 1 << 64))) for number in index]]))
         except RuntimeError as error:
             raise DamagedError(f"{show_path(path)} cannot be a torch.device: {str(error).splitlines()[0]}") from error
+
+
+def _complex(node: Opaque) -> complex | None:
+    """Return a complex number as Python pickles one, or None for anything else that is called so."""
+    plain = len(node.arguments) == 2 and all(type(each) in (int, float) for each in node.arguments)
+    if not plain or node.items or node.entries or node.state is not None:
+        return None
+    real, imaginary = node.arguments
+    assert isinstance(real, (int, float)) and isinstance(imaginary, (int, float))
+    try:
+        return complex(real, imaginary)
+    except OverflowError:  # an integer that no float has
+        return None
 
 
 def _of_numpy(node: Opaque) -> Any:

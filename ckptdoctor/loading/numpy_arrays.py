@@ -7,6 +7,7 @@ from typing import Any
 
 from ckptdoctor.checkpoint import Tensor, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME, NUMPY_ELEMENTS
+from ckptdoctor.checkpoint.tensor import storage_span
 from ckptdoctor.crash import installing
 from ckptdoctor.errors import MissingPackageError
 from ckptdoctor.loading.inert import Inert
@@ -22,10 +23,21 @@ _CODES = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}
 
 
 class NumpyArrays(TensorMaker):
-    """``framework="np"``. What NumPy has no arrays of (sparse, quantized, without values) is ``Inert``, with its parts.
+    """``framework="np"``. What NumPy has no arrays of is ``Inert``, with its parts: sparse, quantized, without values.
+
+    So is what has a dtype that neither NumPy nor ml_dtypes has, with its bytes.
 
     Arrays that share memory share it still; conjugates are computed, as NumPy has no lazy ones.
     """
+
+    def _bare(self, tensor: Tensor) -> Any:
+        name = tensor.dtype.name
+        lacks = name not in _OWN and name not in _ADDED and tensor.dtype.kind != "quantized"
+        if lacks and tensor.chunks:
+            return replace(self._inert(tensor), items=[self.make(chunk) for _, chunk in tensor.chunks])
+        if lacks and tensor.layout == "strided" and not tensor.parts and (tensor.storage or tensor.values) is not None:
+            return replace(self._inert(tensor), items=[self._strided(_in_numpy(tensor))])
+        return super()._bare(tensor)
 
     def _strided(self, tensor: Tensor) -> Any:
         import numpy as np
@@ -83,6 +95,22 @@ class NumpyArrays(TensorMaker):
         """NumPy has no devices."""
 
 
+def _in_numpy(tensor: Tensor) -> Tensor:
+    """Return the same bytes with a dtype that NumPy has: two halves for a complex number, or else plain bytes."""
+    if tensor.dtype.name == "complex32":
+        shape, stride = (*tensor.shape, 2), (*[2 * step for step in tensor.stride], 1)
+        return replace(tensor, dtype=BY_NAME["float16"], shape=shape, stride=stride, offset=2 * tensor.offset)
+    size = max(1, tensor.dtype.bits // 8)
+    if tensor.dtype.bits == 8 or 0 in tensor.shape:
+        return replace(tensor, dtype=BY_NAME["uint8"])
+    first, stop = storage_span(tensor)
+    if tensor.dtype.bits < 8:  # several elements are in one byte
+        first, stop = first * tensor.dtype.bits // 8, -(-stop * tensor.dtype.bits // 8)
+    else:
+        first, stop = first * size, stop * size
+    return replace(tensor, dtype=BY_NAME["uint8"], shape=(stop - first,), stride=(1,), offset=first)
+
+
 def _dtype(tensor: Tensor) -> Any:
     """Return the dtype of this name in NumPy, or in ml_dtypes.
 
@@ -93,7 +121,7 @@ def _dtype(tensor: Tensor) -> Any:
     name = tensor.dtype.name
     if name in _OWN:
         return np.dtype(name)
-    if name not in _ADDED:
+    if name not in _ADDED:  # in which quantized integers are packed
         raise damaged(tensor, f'has the dtype {name}, which NumPy lacks; framework="pt" may load it.')
     try:
         import ml_dtypes

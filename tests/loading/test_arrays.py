@@ -144,14 +144,14 @@ def test_without_ml_dtypes_the_way_out_is_named(tmp_path, monkeypatch):
         load(tmp_path / "a.safetensors", framework="np")
 
 
-def test_what_neither_has_is_said_so(tmp_path):
-    """4-bit floats have no array; leniently the tensor is Inert."""
+def test_what_neither_has_comes_as_its_bytes(tmp_path):
+    """4-bit floats have no array: the tensor is Inert, leniently or not."""
     path = tmp_path / "m.safetensors"
     path.write_bytes(file({"a": entry(0, 8, "F4", [2, 8])}, bytes(range(8))))
-    with pytest.raises(DamagedError, match='a has the dtype float4_e2m1fn_x2, which NumPy lacks; framework="pt"'):
-        load(path, framework="np")
-    with pytest.warns(UserWarning, match="which NumPy lacks"):
-        assert isinstance(load(path, framework="np", strict=False)["a"], Inert)
+    for strict in (True, False):
+        found = load(path, framework="np", strict=strict)["a"]
+        assert isinstance(found, Inert) and found.state["dtype"] == "float4_e2m1fn_x2"
+        assert found.items[0].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
 def test_damage_names_its_key(tmp_path):
@@ -175,3 +175,27 @@ def test_no_torch_is_imported(tmp_path):
     code = "import sys, ckptdoctor\nprint(repr(ckptdoctor.load('m.pt', framework='np')), 'torch' in sys.modules)\n"
     result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert result.stdout == "{'a': array([0., 1., 2.], dtype=float32)} False\n"
+
+
+def test_complex_numbers_come_as_they_were_saved(tmp_path):
+    """As torch.load gives them, in either framework; a class of this name with other arguments does not."""
+    saved = {"a": 3 + 4j, "b": [complex(0.0, -0.0), complex("nan+infj")]}
+    torch.save(saved, tmp_path / "m.pt")
+    for framework in ("pt", "np"):
+        assert repr(load(tmp_path / "m.pt", framework=framework)) == repr(saved)
+    (tmp_path / "odd.pkl").write_bytes(b"\x80\x02cbuiltins\ncomplex\nX\x01\x00\x00\x001\x85R.")
+    assert isinstance(load(tmp_path / "odd.pkl"), Inert)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("strict", [True, False])
+def test_what_only_torch_has_a_dtype_for_is_inert_with_its_bytes(tmp_path, strict):
+    """A healthy file is not called damaged; the values of a complex number are halves, of 4-bit floats bytes."""
+    half = torch.arange(12, dtype=torch.float16).reshape(2, 3, 2)
+    packed = torch.arange(6, dtype=torch.uint8).reshape(2, 3)
+    torch.save({"c": torch.view_as_complex(half).T, "f": packed.view(torch.float4_e2m1fn_x2)}, tmp_path / "m.pt")
+    found = load(tmp_path / "m.pt", framework="np", strict=strict)
+    assert (found["c"].state["dtype"], found["c"].state["shape"]) == ("complex32", (3, 2))
+    assert found["c"].items[0].tolist() == half.transpose(0, 1).tolist()
+    assert found["f"].state["dtype"] == "float4_e2m1fn_x2"
+    assert found["f"].items[0].tolist() == packed.tolist()

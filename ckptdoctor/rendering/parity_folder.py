@@ -43,6 +43,9 @@ def _rebuilt(report: FolderRebuildReport, paint: Paint) -> Iterator[str]:
         return
     if not report.written:
         yield f"would write {escape(report.output)}; nothing was written"
+        if report.replaces_original:
+            again = f"ckptdoctor rebuild {quote(report.path)} -o {quote(report.output)} --force"
+            yield f"next · {paint.accent(again)}"
         return
     files = plural(len(report.changed), "file")
     kept = f"{files} of it replaced" if report.replaces_original else "the original is untouched"

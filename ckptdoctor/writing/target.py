@@ -11,6 +11,8 @@ from ckptdoctor.noun import noun
 # What the names of temporary files hold: one left behind by a crash is recognised, and may be deleted
 MARK = "ckptdoctor-tmp"
 
+# what proves or restores a checkpoint is never replaced by one (``sealing.manifest``, ``sealing.parity.table``)
+_KEPT = {b'{"format":"ckptdoctor seal"': "seal", b'{"format":"ckptdoctor parity"': "parity file"}
 _SLASHES = tuple(filter(None, (os.sep, os.altsep)))
 
 
@@ -37,7 +39,8 @@ def resolve(output: str, source: os.stat_result | None, *, force: bool = False, 
     """Return where ``output`` leads. ``source`` is the status of the original; None: there is none.
 
     Raises WriteError for a missing directory, for anything but a regular file, for an existing file unless ``force``,
-    and for one with several names (hard links) unless ``break_links``.
+    for a seal or parity where there is an original, and for a file with several names (hard links) unless
+    ``break_links``.
     """
     path = os.path.realpath(output)
     directory = require_folder(output)
@@ -53,12 +56,25 @@ def resolve(output: str, source: os.stat_result | None, *, force: bool = False, 
         raise WriteError(f"{output} is not a regular file; give another output path.")
     if not force:
         raise WriteError(_exists(output, source is not None and os.path.samestat(status, source)))
+    kept = _kept(path) if source is not None else ""
+    if kept:
+        raise WriteError(f"{output} is a {kept} of ckptdoctor, so no checkpoint replaces it. Give another output path.")
     if status.st_nlink > 1 and not break_links:
         raise WriteError(
             f"{output} is one of {status.st_nlink} names (hard links) of a file, and the others would keep the old"
             " contents; delete this name first, or give another output path."
         )
     return Target(path, directory, replaces=True)
+
+
+def _kept(path: str) -> str:
+    """Return what a file is that a checkpoint must not replace, by its first bytes; "" for any other."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(max(map(len, _KEPT)))
+    except OSError:  # then nothing is known of it, and --force was given
+        return ""
+    return next((what for kind, what in _KEPT.items() if head.startswith(kind)), "")
 
 
 def _exists(output: str, is_source: bool) -> str:

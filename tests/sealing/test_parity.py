@@ -511,3 +511,34 @@ def test_parity_that_cannot_be_opened_leaves_the_verdict(path):
     wipe(path, 0, 10)
     status, text = verified(path)
     assert (status, "not as sealed" in text, "parity    cannot be used: model.pt.parity" in text) == (1, True, True)
+
+
+@pytest.mark.parametrize("suffix", ["parity", "seal.json"])
+def test_neither_seal_nor_parity_is_replaced_by_a_checkpoint(path, suffix):
+    """With --force, whichever command writes; what is damaged of the file can still be rebuilt and proven."""
+    own = path.with_name(f"model.pt.{suffix}")
+    kept = own.read_bytes()
+    wipe(path, 0, 10)
+    status = run_here("rebuild", "model.pt", "-o", own.name, "--force", cwd=path.parent)
+    assert (status.returncode, b"Give another output path." in status.stderr) == (1, True)
+    assert own.read_bytes() == kept
+    assert run_here("rebuild", "model.pt", "-o", "model.pt", "--force", cwd=path.parent).returncode == 0
+    for words in (["fix", "--dtype", "bfloat16"], ["salvage"], ["seal"]):
+        if words == ["seal"] and suffix == "seal.json":
+            continue
+        done = run_here(*words, "model.pt", "-o", own.name, "--force", cwd=path.parent)
+        assert done.returncode != 0 and b"Give another output path." in done.stdout + done.stderr, done
+        assert own.read_bytes() == kept
+    assert ckptdoctor.verify(path).as_sealed
+
+
+def test_where_everything_is_lost_another_copy_is_asked_for(path):
+    """graft would have nothing to begin with; the command that is named judges the copy."""
+    was = path.read_bytes()
+    path.write_bytes(b"")
+    done = run_here("rebuild", "model.pt", cwd=path.parent)
+    assert (done.returncode, b"301 of 301 blocks" in done.stderr, b"graft" in done.stderr) == (1, True, False)
+    assert b"Nothing of it is intact, so it takes another copy of the whole file." in done.stderr
+    path.write_bytes(was)
+    done = run_here(*done.stderr.decode().split("ckptdoctor ")[-1].split(), cwd=path.parent)
+    assert (done.returncode, b"nothing to do" in done.stdout) == (0, True)

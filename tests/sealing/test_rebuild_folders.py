@@ -195,3 +195,20 @@ def test_folders_that_cannot_be_rebuilt_are_refused_in_one_sentence(folder, tmp_
     (other / "x").write_bytes(b"x")
     with pytest.raises(UnreadableError, match=r"has no parity files.* ckptdoctor seal \S+ --parity 1%$"):
         ckptdoctor.rebuild(other)
+
+
+def test_diff_shows_what_is_lost_in_folders_below(folder):
+    """And the command that replaces the damaged files where they are."""
+    (folder / "deep").mkdir()
+    (folder / "a.bin").rename(folder / "deep" / "a.bin")
+    (folder / "a.bin.parity").unlink()
+    ckptdoctor.seal(folder, parity="1%", force=True)
+    before = (folder / "deep" / "a.bin").read_bytes()
+    wipe(folder / "deep" / "a.bin")
+    status, text = said(folder, "--diff")
+    assert status == 0
+    assert "  rebuilt   deep/a.bin   1 of 300 blocks lost\nwould write m; nothing was written\n" in text
+    assert (folder / "deep" / "a.bin").read_bytes() != before
+    assert "next · ckptdoctor rebuild m -o m --force\n" in text
+    assert said(folder, "-o", "m", "--force")[0] == 0
+    assert (folder / "deep" / "a.bin").read_bytes() == before

@@ -110,7 +110,7 @@ def rebuild_folder(
         )
     seen: dict[str, Seen] = {}
     files = [_examined(path, name, sealed.get(name), seen) for name in names]
-    report = _report(path, output, tuple(files), force)
+    report = _report(path, output, tuple(files), force, dry)
     if report.output is None or dry:
         return replace(report, seconds=perf_counter() - started)
     with ExitStack() as stack:
@@ -176,8 +176,13 @@ def _is_as_sealed(file: str, sealed: SealedFile) -> bool:
     return False
 
 
-def _report(path: str, output: str | None, files: tuple[RebuiltFile, ...], force: bool) -> FolderRebuildReport:
-    """Return what will be done. Raises RefusedError where all that is lost stays so, and WriteError."""
+def _report(
+    path: str, output: str | None, files: tuple[RebuiltFile, ...], force: bool, dry: bool
+) -> FolderRebuildReport:
+    """Return what will be done. Raises RefusedError where all that is lost stays so, and WriteError.
+
+    Where damaged files are in folders below, ``dry`` shows what is lost, and that they are replaced where they are.
+    """
     report = FolderRebuildReport(path, None, files)
     if not report.changed:
         if report.left:
@@ -190,6 +195,8 @@ def _report(path: str, output: str | None, files: tuple[RebuiltFile, ...], force
     if own and not force:
         raise WriteError(f"{wanted} is the original itself; give another folder, or replace its files: {again}")
     deep = [each.name for each in report.changed if "/" in each.name]
+    if deep and not own and dry and output is None:
+        return replace(report, output=path, replaces_original=True)
     if deep and not own:
         raise RefusedError(
             f"{path}: {listed(deep, _NAMED, 'file')} can be rebuilt, and folders in it are not copied. Replace the "

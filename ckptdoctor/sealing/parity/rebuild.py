@@ -16,7 +16,7 @@ from ckptdoctor.errors import RefusedError, UnreadableError, UsageError, WriteEr
 from ckptdoctor.inplace.names import interrupted, told
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.remote.addresses import is_address
-from ckptdoctor.sealing.manifest import entries_of
+from ckptdoctor.sealing.manifest import entries_of, seal_beside
 from ckptdoctor.sealing.parity import table
 from ckptdoctor.sealing.parity.code import SLICE, rebuilt, require_installed
 from ckptdoctor.sealing.parity.losses import Losses, losses
@@ -77,11 +77,20 @@ def rebuild(
         wanted = output or f"{stem}.rebuilt{suffix}"
         wanted = os.path.join(wanted, os.path.basename(path)) if os.path.isdir(wanted) else wanted
         report = replace(report, output=wanted)
+        _require_other(path, kept=seen.kept.path, output=wanted)
         if dry:
             return replace(report, seconds=perf_counter() - started)
         part = part_of(stack, seen, wanted, resolve(wanted, os.stat(path), force=force))
         publish(part.recipe, wanted, force=force, verify=part.verify, identity=seen.identity)
     return replace(report, written=True, seconds=perf_counter() - started)
+
+
+def _require_other(path: str, kept: str, output: str) -> None:
+    """Raise WriteError for an output that is what the file is rebuilt from, or proven by."""
+    for own in (kept, seal_beside(path)):
+        if os.path.realpath(output) == os.path.realpath(own):
+            what = "the parity" if own == kept else "the seal"
+            raise WriteError(f"{output} is {what} of {path}, which is never replaced by it. Give another output path.")
 
 
 @noun
@@ -170,10 +179,15 @@ def _require_enough(path: str, kept: ParityFile, found: Losses) -> None:
     layout = found.layout
     also = f", of which {plural(len(found.parity), 'block is', 'blocks are')} lost as well," if found.parity else ""
     none = "none" if not can else f"{can:,}"
+    graft = f"Take the damaged tensors from another copy: ckptdoctor graft {quote(path)} --from OTHER"
+    all_of_it = (
+        f"Nothing of it is intact, so it takes another copy of the whole file. Whether that is what was sealed, this "
+        f"shows: ckptdoctor rebuild {quote(path)} --diff"
+    )
     raise RefusedError(
         f"{path}: {lost:,} of {plural(layout.blocks, 'block')} are lost, and {kept.path}{also} can rebuild {none} of "
         f"them: at most {layout.parity} in each of {plural(layout.groups, 'group')}, {layout.parities:,} altogether. "
-        f"Take the damaged tensors from another copy: ckptdoctor graft {quote(path)} --from OTHER"
+        f"{graft if lost < layout.blocks else all_of_it}"
     )
 
 

@@ -7,7 +7,7 @@ from enum import Enum
 from math import inf, isfinite, nan, sqrt
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Note, Role, Tensor
-from ckptdoctor.checkpoint.checkpoint import told_of, unread_files
+from ckptdoctor.checkpoint.checkpoint import doubled_keys, told_of, unread_files
 from ckptdoctor.checkpoint.progress import Progress
 from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.noun import noun
@@ -304,11 +304,12 @@ class Difference:
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """What of either was not looked at: the notes, and files that are missing or damaged."""
+        """What of either was not looked at: the notes, missing or damaged files, and further values of a key."""
         sides = [("A", self.a), ("B", self.b)]
         return (
             *self.notes,
             *[f"{name}: {told_of(side.checkpoint, side.unread)}" for name, side in sides if side.unread],
+            *[f"{name}: {note.message}" for name, side in sides for note in doubled_keys(side.checkpoint)],
         )
 
     @property

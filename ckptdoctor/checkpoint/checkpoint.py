@@ -142,11 +142,23 @@ class Container:
 
 
 @noun
+class Rival:
+    """What ``file`` has under the key of ``path``, which is ``held`` in the checkpoint: it was taken from ``taken``."""
+
+    path: KeyPath
+    file: str
+    node: Node
+    taken: str
+    held: Node
+
+
+@noun
 class Checkpoint:
     """What a checkpoint holds. ``metadata`` is a safetensors file's ``__metadata__`` (None: there is none).
 
     That of a folder is what its files say together; ``disputed`` are the entries that have several values there, and
-    ``index_metadata`` is what the index says of the whole in addition to its table.
+    ``index_metadata`` is what the index says of the whole in addition to its table. ``rivals`` are further tensors with
+    the name of one that is in it.
     ``asides`` are pickles besides those that it was read from: what they name is not among the ``globals``.
     """
 
@@ -166,6 +178,7 @@ class Checkpoint:
     asides: tuple[Aside, ...] = ()
     disputed: tuple[str, ...] = ()
     index_metadata: dict[str, object] = field(default_factory=dict)
+    rivals: tuple[Rival, ...] = ()
 
     @property
     def big_endian(self) -> bool:
@@ -194,6 +207,11 @@ def unread_files(checkpoint: Checkpoint, root: KeyPath = ROOT) -> tuple[Note, ..
 def unheld(checkpoint: Checkpoint) -> tuple[Note, ...]:
     """Return what was noted of tensors that an index names and none of the files has, although each was read."""
     return tuple([note for note in checkpoint.notes if note.kind is NoteKind.INDEX_LACKS])
+
+
+def doubled_keys(checkpoint: Checkpoint) -> tuple[Note, ...]:
+    """Return what was noted of keys that several files have: one of their values is in the checkpoint."""
+    return tuple([note for note in checkpoint.notes if note.kind is NoteKind.KEY_IN_TWO_FILES])
 
 
 def lists_all(checkpoint: Checkpoint) -> bool:

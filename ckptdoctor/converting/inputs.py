@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from shlex import quote
 
@@ -23,9 +23,10 @@ from ckptdoctor.checkpoint import (
     Tensor,
     progress,
     show_part,
+    show_path,
 )
 from ckptdoctor.checkpoint.changed_trees import move_tensor
-from ckptdoctor.checkpoint.checkpoint import UNREAD, concerns, unheld
+from ckptdoctor.checkpoint.checkpoint import UNREAD, Rival, concerns, unheld
 from ckptdoctor.checkpoint.metadata import COUNTED, is_tie, joined
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.edits.applied.unwrapping import unwrapped
@@ -42,7 +43,7 @@ from ckptdoctor.writing.checksums import Bytes
 
 # notes with which a copy of the values would be broken, or a guess
 _BROKEN = frozenset({NoteKind.TRUNCATED, NoteKind.ZIP_DAMAGED, NoteKind.PICKLE_DAMAGED, NoteKind.OFFSETS_INVALID})
-_DOUBTED = frozenset({*_BROKEN, *UNREAD, NoteKind.TENSOR_STATE})
+_DOUBTED = frozenset({*_BROKEN, *UNREAD, NoteKind.TENSOR_STATE, NoteKind.KEY_IN_TWO_FILES})
 
 
 @noun
@@ -96,6 +97,7 @@ def _read(stack: ExitStack, path: str, root: str | None) -> tuple[Checkpoint, So
 def require_whole(checkpoint: Checkpoint, path: str, root: KeyPath) -> None:
     """Raise DamagedError, with what to do, where something is missing below ``root``, or cannot be relied on."""
     require_own_values(checkpoint, root)
+    require_one_value(checkpoint, path, root)
     broken = next((note for note in checkpoint.notes if note.kind in _BROKEN and concerns(note, root)), None)
     if broken is not None:
         raise DamagedError(
@@ -103,6 +105,27 @@ def require_whole(checkpoint: Checkpoint, path: str, root: KeyPath) -> None:
             f"{quote(to_salvage(checkpoint, broken.member))}"
         )
     require_every_file(checkpoint, root)
+
+
+def require_one_value(checkpoint: Checkpoint, path: str, root: KeyPath, kept: Container[KeyPath] | None = None) -> None:
+    """Raise RefusedError where two files have a key below ``root`` with different values: nothing says which is right.
+
+    Only keys in ``kept`` matter, where that is given.
+    """
+    rivals = [each for each in checkpoint.rivals if all(a == b for a, b in zip(each.path, root, strict=False))]
+    rivals = [each for each in rivals if kept is None or each.path in kept or not isinstance(each.held, Tensor)]
+    for each in rivals:
+        if not _agree(each, checkpoint.big_endian):
+            raise RefusedError(
+                f'{path}: "{show_path(each.path)}" is in {each.taken} and in {each.file}, with different values. '
+                f"What to do: ckptdoctor check {quote(path)}"
+            )
+
+
+def _agree(rival: Rival, swapped: bool) -> bool:
+    """Return whether both files have the same under the key; what has no bytes that could be compared has not."""
+    nodes = (rival.held, rival.node)
+    return all(not isinstance(each, Tensor) or refusal(each) is None for each in nodes) and _same(*nodes, swapped)
 
 
 def file_in(checkpoint: Checkpoint, path: str) -> str:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from ckptdoctor.checkpoint import ROOT, NoteKind, Tensor
 from ckptdoctor.checkpoint.changed_trees import source_of
 from ckptdoctor.converting.conversion import convert, converted
-from ckptdoctor.converting.inputs import absent, file_in, plain, require_whole
+from ckptdoctor.converting.inputs import absent, file_in, plain, require_one_value, require_whole
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.converting.writing import examined
 from ckptdoctor.edits.applied.wanted import Wanted, by_itself
@@ -49,10 +49,12 @@ def _converted(plan: Plan) -> Outcome:
 def _wanted(plan: Plan) -> Wanted:
     """Return what the plan wants, of another container. Raises what reading a file with such contents raises."""
     original, path = plan.original, plan.request.path
+    there = {source.path for each in plan.expected.tensors if isinstance(source := source_of(each), Tensor)}
+    require_one_value(original, path, ROOT, there)
     if plan.recipe is not None:  # whoever can write the container has looked at it
         _require_own_values(plan)
     else:
-        require_whole(original, path, ROOT)
+        require_whole(replace(original, rivals=()), path, ROOT)
         if original.big_endian and plan.wanted.remade:
             why = f"The values of {path} are big-endian, so they cannot be used in computations."
             raise RefusedError(f"{why} {converted_first(path)}")

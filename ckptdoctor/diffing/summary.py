@@ -7,6 +7,7 @@ from itertools import takewhile
 from math import isfinite
 
 from ckptdoctor.checkpoint import show_path
+from ckptdoctor.checkpoint.checkpoint import doubled_keys
 from ckptdoctor.differences import Difference, Numbers, Pair, Single, Verdict
 from ckptdoctor.facts.weight_sets import BUFFERS
 from ckptdoctor.match.shapes.layer_names import is_head
@@ -34,10 +35,17 @@ def summary(found: Difference) -> str:
     """Return the difference in a sentence, the most telling thing first; values only where they were compared."""
     weights = [pair for pair in found.pairs if pair.weights] or list(found.pairs)
     said = _weights(found, weights)
-    beside = list(_beside(found, weights))
+    beside = [*_beside(found, weights), *_doubled(found)]
     if said and beside:
         return f"{said}; {', '.join(beside)}"
     return said or ", ".join(beside) or "nothing in common"
+
+
+def _doubled(found: Difference) -> Iterator[str]:
+    """Yield which side has keys in several files, of whose values one was compared."""
+    for name, side in (("A", found.a), ("B", found.b)):
+        if doubled_keys(side.checkpoint):
+            yield f"{name} has the same key in several files, and one of them was compared"
 
 
 def _weights(found: Difference, weights: Sequence[Pair]) -> str:

@@ -24,7 +24,7 @@ from ckptdoctor.checkpoint import (
     show_part,
     show_path,
 )
-from ckptdoctor.checkpoint.checkpoint import lists_all, told_of, unheld, unread_files
+from ckptdoctor.checkpoint.checkpoint import doubled_keys, lists_all, told_of, unheld, unread_files
 from ckptdoctor.findings import FileReport
 from ckptdoctor.remote import addresses
 from ckptdoctor.rendering.escape import escape
@@ -173,8 +173,11 @@ def left_out(checkpoint: Checkpoint, done: str, root: KeyPath = ROOT) -> str:
     """
     unread, lacking = unread_files(checkpoint, root), unheld(checkpoint)
     more = f"More: ckptdoctor check {quote(addresses.shown(checkpoint.path))}"
+    twice = doubled_keys(checkpoint)
+    if twice:
+        more = f"{twice[0].message}: only one of the values counts here, and not every loader takes that one. {more}"
     if not unread:
-        return f"{told_of(checkpoint, lacking)}. {more}" if lacking else ""
+        return f"{told_of(checkpoint, lacking)}. {more}" if lacking else more if twice else ""
     one = len(unread) == 1
     content = f"{'Its' if one else 'Their'} content {done}"
     what = f"The values in {'it' if one else 'them'} are not there" if lists_all(checkpoint) else content

@@ -23,6 +23,7 @@ from ckptdoctor.checkpoint import (
     Storage,
     Tensor,
 )
+from ckptdoctor.checkpoint.checkpoint import Rival
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.errors import CkptDoctorError, HostileError, UnreadableError
 from ckptdoctor.noun import maker, replace
@@ -43,6 +44,7 @@ class Gathering:
         self.metadata: dict[str, str] | None = None  # what the files of weights say of themselves, as far as they agree
         self.disputed: tuple[str, ...] = ()
         self.index_metadata: dict[str, object] = {}
+        self.rivals: list[Rival] = []
 
     def file(self, name: str, what: str = "") -> Checkpoint | None:
         """Return what the file ``name`` holds by itself.
@@ -147,6 +149,7 @@ class Gathering:
             asides=(*dict.fromkeys(self.asides), *asides),
             disputed=self.disputed,
             index_metadata=self.index_metadata,
+            rivals=tuple(self.rivals),
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from weakref import WeakKeyDictionary
 
 from ckptdoctor.checkpoint import Checkpoint, FolderSource, KeyPath, Mapping, Node, Note, NoteKind, Part, Tensor
-from ckptdoctor.checkpoint.checkpoint import UNREAD
+from ckptdoctor.checkpoint.checkpoint import UNREAD, Rival
 from ckptdoctor.checkpoint.metadata import joined
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.formats.folders.gathering import Gathering, Rebased, told
@@ -304,8 +304,9 @@ class Parts:
         """Return every key once, from the file that the index names for it, in the order of the files."""
         entries: list[tuple[Part, Node]] = []
         attributes: Mapping | None = None
+        made: dict[str, Rebased] = {}
         for file, checkpoint in self.read.items():
-            rebased = Rebased(file)
+            rebased = made[file] = Rebased(file)
             for key, node in self.entries[file].items():
                 if self._from(key) == file:
                     entries.append((key, rebased.node(node, path)))
@@ -314,7 +315,19 @@ class Parts:
                 own = rebased.node(tree.attributes, path)
                 attributes = own if isinstance(own, Mapping) else None
             self.gathering.take(rebased, checkpoint)
+        self._rivals(dict(entries), made, path)
         return Mapping("dict", tuple(entries), attributes)
+
+    def _rivals(self, entries: dict[Part, Node], made: dict[str, Rebased], path: KeyPath) -> None:
+        """Keep what other files have under a key, so that whoever reads values can compare them."""
+        for key, files in self.holders.items():
+            if len(files) > 1:
+                taken = self._from(key)
+                self.gathering.rivals += [
+                    Rival((*path, key), file, made[file].node(self.entries[file][key], path), taken, entries[key])
+                    for file in files
+                    if file != taken
+                ]
 
     def _from(self, key: Part) -> str:
         files = self.holders[key]

@@ -4,8 +4,8 @@ Meaning
     A file was left from an earlier save, or a merged file is among the shards that it was made from.
 
 Why it matters
-    Loaders that read every file take the last one, others the one that the index names: which of the two values is
-    used depends on the program.
+    Loaders that read every file take the last one, as transformers 5 does, others the one that the index names: which
+    of the two values is used depends on the program. ``convert``, ``merge`` and ``fix -o`` refuse values that differ.
 
 Symptoms
     Nothing: one of the two is used.
@@ -15,14 +15,18 @@ Detection
     are reported: then one of the files belongs to another model, or is quantised.
 
 Repair
-    None: find out which file is the right one, and move the other out of the folder.
+    None: find out which value is the right one. Move a file out of the folder only if the others have all of its
+    tensors; otherwise leave the key out of the file that is wrong, with ``ckptdoctor fix SHARD --drop KEY``, and put
+    the new file in its place.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from shlex import quote
 
-from ckptdoctor.checkpoint import NoteKind
+from ckptdoctor.checkpoint import Checkpoint, NoteKind, show_path
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -47,7 +51,23 @@ def duplicate_key_across_shards(subject: Noted) -> Iterator[Problem]:
     yield from problems(
         notes_of(subject, NoteKind.KEY_IN_TWO_FILES),
         otherwise="two files have tensors with the same name",
-        cause="One of them is left from an earlier save. Some loaders that read every file take the last, others "
-        "the first.",
-        advice="Move the wrong one out of the folder.",
+        cause="One of them is left from an earlier save. Loaders that read every file take the last (transformers 5), "
+        "others the one that the index names.",
+        advice=_advice(subject),
+    )
+
+
+def _advice(subject: Noted) -> str:
+    """Return what to do: a file goes only where others have all that is in it."""
+    if not isinstance(subject, Checkpoint) or not subject.rivals:
+        return "Find out which value is right, and leave the key out of the other file."
+    used = {each.storage.key.rpartition("/")[0] for each in subject.tensors if each.storage is not None}
+    spare = [each.file for each in subject.rivals if not any(f"{key}/".startswith(f"{each.file}/") for key in used)]
+    if spare:
+        return f"Other files have all tensors of {spare[0]}: if it is left over, move it out of the folder."
+    first = subject.rivals[0]
+    file, key = quote(os.path.join(subject.path, first.file)), quote(show_path(first.path[-1:]))
+    return (
+        f"Each of the files has other tensors, too, so neither may go. If the value in {first.taken} is right, leave "
+        f"the other out, and put the new file in the place of the old one: ckptdoctor fix {file} --drop {key}"
     )

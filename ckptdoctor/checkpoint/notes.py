@@ -51,6 +51,7 @@ class NoteKind(str, Enum):
     INDEX_WRONG = "index-wrong"  # the index looks for a tensor in a file that has no such tensor
     INDEX_LACKS = "index-lacks"  # the index names a tensor that none of the files has
     INDEX_OMITS = "index-omits"  # tensors in the files that the index does not name
+    INDEX_UNUSABLE = "index-unusable"  # loaders of this folder need an index, or more in it than there is
     INDEX_SIZE = "index-size"  # the bytes that the index counts, and those there are
     KEY_IN_TWO_FILES = "key-in-two-files"  # two files have a tensor of the same name
     # anything that a budget or an unknown kind kept from being looked at

@@ -269,7 +269,8 @@ def next_step(report: RepairReport) -> str:
         folder = literal(os.path.join(report.path, ""))
         place = os.path.join(report.path, index)
         command = f"mv {quote(report.output)} {quote(place)}"
-        return f"AutoModel.from_pretrained({folder})" if report.replaces_original else escape(command)
+        there = report.replaces_original or os.path.normpath(report.output) == os.path.normpath(place)
+        return f"AutoModel.from_pretrained({folder})" if there else escape(command)
     if report.conversion is not None and os.path.isdir(report.output):
         return conversion.next_step(report.conversion)
     path = left_at(report)

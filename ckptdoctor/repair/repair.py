@@ -84,7 +84,7 @@ def _kept(plan: Plan, recipe: Recipe) -> list[Part]:
 
 def replaces(plan: Plan) -> bool:
     """Return whether the output takes the place of the original."""
-    original = os.path.join(plan.request.path, plan.index or "")
+    original = plan.request.path if plan.index is None or plan.recipe is None else plan.recipe.source
     return os.path.realpath(plan.output) == os.path.realpath(original)
 
 

@@ -198,12 +198,14 @@ def cast_target(text: str) -> str:
 def index_path(request: FixRequest, name: str) -> str:
     """Return where a new index of the folder goes.
 
-    It goes next to the old one under another name, or with ``force`` in its place.
+    It goes next to the old one under another name, or with ``force`` in its place, which it has at once where there is
+    no old one.
     """
     if request.output is not None:
         return os.path.join(request.output, name) if os.path.isdir(request.output) else request.output
     stem, suffix = os.path.splitext(os.path.join(request.path, name))
-    return f"{stem}{suffix}" if request.force else f"{stem}.fixed{suffix}"
+    free = request.force or not os.path.lexists(f"{stem}{suffix}")
+    return f"{stem}{suffix}" if free else f"{stem}.fixed{suffix}"
 
 
 def output_path(request: FixRequest, suffix: str | None, inside: str | None = None) -> str:

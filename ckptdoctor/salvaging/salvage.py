@@ -160,7 +160,7 @@ def _index(folder: _Folder, where: dict[str, str], kept: list[str], files: dict[
     suffix = "safetensors" if kept[0].endswith("safetensors") else "bin"
     name = own.name if own is not None else _INDEXES[suffix]
     tensors = [tensor for file in kept for tensor in folder.saved[file].plan.expected.tensors]
-    more = dict(own.metadata) if own is not None else {}
+    more = dict(own.metadata or {}) if own is not None else {}
     if "total_parameters" in more:
         more["total_parameters"] = sum(tensor.numel for tensor in tensors)
     text = index_text(where, sum(tensor.nbytes for tensor in tensors), more)

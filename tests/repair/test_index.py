@@ -304,3 +304,46 @@ def test_what_is_said(tmp_path):
     said = CliRunner().invoke(command, [str(tmp_path / "f"), "--force"], standalone_mode=False).stdout
     assert f"the old one is kept as {tmp_path}/f/{INDEX}.bak" in said
     assert said.splitlines()[-1] == f'next · AutoModel.from_pretrained("{tmp_path}/f/")'
+
+
+@pytest.mark.parametrize("sick", ["no index", "no metadata"])
+@real
+def test_shards_that_transformers_does_not_load(sick, tmp_path):
+    """It requires an index, and metadata in that; with the new index it loads every tensor."""
+    config = transformers.GPT2Config(n_layer=2, n_head=2, n_embd=8, vocab_size=64, n_positions=8)
+    model = transformers.GPT2LMHeadModel(config)
+    model.save_pretrained(tmp_path / "m", max_shard_size="4KB")
+    index = tmp_path / "m" / INDEX
+    said = json.loads(index.read_text())
+    index.unlink()
+    if sick == "no metadata":
+        index.write_text(json.dumps({"weight_map": said["weight_map"]}))
+    with pytest.raises((OSError, KeyError), match=r"no file named|metadata"):
+        transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "m")
+    assert codes(tmp_path / "m") == ["X804"]
+    result = CliRunner().invoke(command, [str(tmp_path / "m"), "--force"], standalone_mode=False)
+    assert result.exception is None
+    assert result.stdout.splitlines()[-1] == f'next · AutoModel.from_pretrained("{tmp_path}/m/")'
+    assert (tmp_path / "m" / f"{INDEX}.bak").exists() is (sick == "no metadata")
+    assert json.loads(index.read_text())["weight_map"] == said["weight_map"] and codes(tmp_path / "m") == []
+    loaded = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "m").state_dict()
+    assert all(torch.equal(loaded[key], value) for key, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ["model", "model.fp16", "diffusion_pytorch_model", "other"])
+def test_a_new_index_has_the_name_that_is_looked_for(name, tmp_path):
+    """Where there is none it is written at once, and nothing is said to be kept; of other shards none is missed."""
+    stem, dot, variant = name.partition(".")
+    (tmp_path / "config.json").write_text("{}")
+    save_file({"a": torch.ones(2)}, tmp_path / f"{name}-00001-of-00002.safetensors", {"format": "pt"})
+    save_file({"b": torch.ones(2)}, tmp_path / f"{name}-00002-of-00002.safetensors", {"format": "pt"})
+    assert codes(tmp_path) == ([] if name == "other" else ["X804"])
+    if name != "other":
+        result = CliRunner().invoke(command, [str(tmp_path)], standalone_mode=False)
+        assert result.exception is None and ".bak" not in result.stdout
+        assert result.stdout.splitlines()[-1] == f'next · AutoModel.from_pretrained("{tmp_path}/")'
+        assert (tmp_path / f"{stem}.safetensors.index{dot}{variant}.json").is_file()
+    (tmp_path / "config.json").unlink()
+    for index in tmp_path.glob("*.index*.json"):
+        index.unlink()
+    assert codes(tmp_path) == []

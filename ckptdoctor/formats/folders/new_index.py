@@ -40,7 +40,8 @@ def write_index(wanted: Wanted, source: Source | None) -> Recipe:
         text = json.dumps(_index(folder, name, sound_parts(folder, weights)), indent=2, sort_keys=True)
     except RecursionError as error:
         raise RefusedError(f"{name} is nested too deep to be kept in the new index; delete it first.") from error
-    return Recipe(os.path.join(folder.path, name), (Literal(f"{text}\n".encode()),))
+    old = name if name in folder.names else weights.files[0]  # where there is none, the shards say whose it is
+    return Recipe(os.path.join(folder.path, old), (Literal(f"{text}\n".encode()),))
 
 
 def sound_parts(folder: FolderSource, weights: Weights) -> Parts:

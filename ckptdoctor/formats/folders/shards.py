@@ -67,6 +67,21 @@ def indexes(names: Iterable[str]) -> list[str]:
     return sorted(found, key=lambda name: (".safetensors." not in name, name.count("."), name))
 
 
+# stems of shards that transformers and diffusers look for, and only by their index
+_INDEXED = {
+    ("model", "safetensors"): "model.safetensors.index{}.json",
+    ("pytorch_model", "bin"): "pytorch_model.bin.index{}.json",
+    ("diffusion_pytorch_model", "safetensors"): "diffusion_pytorch_model.safetensors.index{}.json",
+    ("diffusion_pytorch_model", "bin"): "diffusion_pytorch_model.bin.index{}.json",
+}
+
+
+def index_wanted(shards: Shards) -> str:
+    """Return the name of the index by which ``from_pretrained`` finds such shards, "" where it never does."""
+    stem, dot, variant = shards.stem.partition(".")
+    return _INDEXED.get((stem, shards.suffix), "").format(f"{dot}{variant}")
+
+
 # ---- the index of a sharded checkpoint, which says which tensor lies in which file
 
 
@@ -79,14 +94,14 @@ class Index:
     """What an index says: tensor → file, and the bytes of all tensors together (None: it does not say).
 
     ``files`` are those that it names, in order, with how many tensors it looks for in each. ``metadata`` is all that it
-    says in addition.
+    says in addition (None: there is none, or it is not an object).
     """
 
     name: str
     weight_map: dict[str, str]
     files: dict[str, int]
     total_size: int | None
-    metadata: dict[str, object]
+    metadata: dict[str, object] | None
 
 
 def read_index(folder: FolderSource, name: str) -> Index:
@@ -109,7 +124,7 @@ def read_index(folder: FolderSource, name: str) -> Index:
         files[file] = files.get(file, 0) + 1
     if len(files) > MOST_NAMES:
         raise HostileError(f"{name} names {len(files):,} files; no checkpoint has so many.", member=name)
-    own = metadata if isinstance(metadata, dict) else {}
+    own = metadata if isinstance(metadata, dict) else None
     return Index(name, table, files, int(total) if whole and total is not None else None, own)
 
 

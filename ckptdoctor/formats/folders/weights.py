@@ -10,7 +10,16 @@ from ckptdoctor.checkpoint.checkpoint import UNREAD, Rival
 from ckptdoctor.checkpoint.metadata import joined
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.formats.folders.gathering import Gathering, Rebased, told
-from ckptdoctor.formats.folders.shards import CONFIGS, SINGLE, Index, Shards, indexes, read_index, shard_sets
+from ckptdoctor.formats.folders.shards import (
+    CONFIGS,
+    SINGLE,
+    Index,
+    Shards,
+    index_wanted,
+    indexes,
+    read_index,
+    shard_sets,
+)
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.wording import and_more, plural
 
@@ -99,7 +108,22 @@ def gather_weights(gathering: Gathering, weights: Weights, path: tuple[str, ...]
     if weights.single:
         node = gathering.branch(weights.single, path, weights=True)
         return Mapping("dict", ()) if node is None else node
+    if "config.json" in gathering.folder.names:
+        _note_unusable(gathering, weights)
     return union(gathering, weights.files, weights.index, weights.shards, path)
+
+
+def _note_unusable(gathering: Gathering, weights: Weights) -> None:
+    """Note that ``from_pretrained`` finds no shards here, or fails at their index: it reads ``metadata`` first."""
+    index, shards = weights.index, weights.shards
+    if index is not None:
+        if index.metadata is None:
+            message = f"{index.name} has no metadata, which from_pretrained reads"
+            gathering.note(NoteKind.INDEX_UNUSABLE, message, index.name)
+    elif shards is not None and weights.trouble is None and not shards.missing and index_wanted(shards):
+        name = index_wanted(shards)
+        message = f"there is no {name}, without which from_pretrained does not find the shards"
+        gathering.note(NoteKind.INDEX_UNUSABLE, message, name)
 
 
 def model_branch(gathering: Gathering) -> Iterator[tuple[Part, Node]]:
@@ -135,7 +159,7 @@ def union(
     parts = Parts(gathering, files, index, shards, path)
     parts.compare()
     gathering.metadata, gathering.disputed = joined(each.metadata for each in parts.read.values())
-    gathering.index_metadata = index.metadata if index is not None else {}
+    gathering.index_metadata = (index.metadata or {}) if index is not None else {}
     return parts.joined(path)
 
 

@@ -17,7 +17,9 @@ def new_index(subject: Noted, code: str) -> Fix | None:
     return Fix(title, (WriteIndex(name),), Safety.SAFE, f"--select {code}")
 
 
-_OF_INDEX = frozenset({NoteKind.INDEX_STALE, NoteKind.INDEX_WRONG, NoteKind.INDEX_OMITS, NoteKind.INDEX_SIZE})
+_OF_INDEX = frozenset(
+    {NoteKind.INDEX_STALE, NoteKind.INDEX_WRONG, NoteKind.INDEX_OMITS, NoteKind.INDEX_SIZE, NoteKind.INDEX_UNUSABLE}
+)
 _IN_THE_WAY = UNREAD | {NoteKind.INDEX_LACKS, NoteKind.KEY_IN_TWO_FILES}
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ckptdoctor.checkpoint.progress import Progress, WorkDone
     from ckptdoctor.examine.deep import Passed
     from ckptdoctor.match.comparison import Comparison
+    from ckptdoctor.values.damage import Integrity
 
 _OF_KEYS = "NRSW"  # the families of rules whose repairs change keys
 _DAMAGE = "F"  # the family of rules that explain why contents cannot be read
@@ -296,6 +297,21 @@ class _Examination:
         readable = self.container is not None and self.container.readable
         return any(finding.code.startswith(_DAMAGE) for finding in errors) if readable else bool(errors)
 
+    def _with_ties(self, found: Integrity, source: Source) -> Integrity:
+        """Return what was found with the tensors that the target has as one, compared where no checksums tell."""
+        if self.comparison is None or self.interrupted or self.passed is not None:
+            return found
+        from ckptdoctor.checkpoint.sharing import compared as same_bytes
+        from ckptdoctor.match.ties import pairs_of_target
+
+        unknown = [pair for pair in pairs_of_target(self.comparison) if pair.same is None]
+        try:
+            pairs = [replace(pair, same=same_bytes(pair.head, pair.embedding, source)) for pair in unknown]
+        except DamagedError as error:  # the file has changed since its headers were read
+            self.error = error.message
+            return found
+        return replace(found, twins=(*found.twins, *pairs)) if pairs else found
+
     def _read_everything(self, source: Source, checkpoint: Checkpoint) -> Iterator[Event]:
         from ckptdoctor.examine.deep import base_of, read_everything, unread
 
@@ -316,7 +332,7 @@ class _Examination:
         self._take_down(integrity)
         self._take_down(values)
         if integrity.result is not None:
-            yield from self._run(integrity.result)
+            yield from self._run(self._with_ties(integrity.result, source))
             unchecked = integrity.result.without_checksum
             if unchecked:
                 yield from self._skip([Skipped(f"checksums of {plural(unchecked, 'storage')}", "there are none")])

@@ -270,11 +270,15 @@ _LOOKED_AT = 4  # heads of one model
 
 @noun
 class TiedPair:
-    """Head and embedding, each with bytes of its own. ``same``: whether their checksums agree (None: unknown)."""
+    """Head and embedding, each with bytes of its own. ``same``: whether their checksums agree (None: unknown).
+
+    ``target`` is what people call the target that has the two as one tensor, whatever they are; "" for any other pair.
+    """
 
     head: Tensor
     embedding: Tensor
     same: bool | None
+    target: str = ""
 
 
 @cached_by_identity

@@ -69,7 +69,7 @@ def tied_redundant(subject: Checkpoint | Integrity) -> Iterator[Problem]:
     checkpoint = subject.checkpoint if isinstance(subject, Integrity) else subject
     same = "the same bytes" if isinstance(subject, Integrity) else "equal checksums"
     for pair in subject.twins if isinstance(subject, Integrity) else tied_pairs(subject):
-        if pair.same and says_tied(checkpoint) is not False:
+        if pair.same and not pair.target and says_tied(checkpoint) is not False:
             yield _problem(checkpoint, pair, same)
 
 

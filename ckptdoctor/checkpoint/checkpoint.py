@@ -57,6 +57,7 @@ class GlobalName:
     """A class or function that a pickle names, and where (byte offset in ``member``). Naming is not running.
 
     ``looks_up`` is all that ``getattr`` is called for, where that is nothing but parts of what the pickle names.
+    ``refers`` says that it is only a value of the contents: the pickle calls nothing by it and does nothing to it.
     """
 
     module: str
@@ -64,6 +65,7 @@ class GlobalName:
     member: str
     offset: int
     looks_up: tuple[LookUp, ...] = ()
+    refers: bool = False
 
     @property
     def full(self) -> str:

@@ -322,12 +322,16 @@ class BlockedPlace:
 
 @noun
 class Blocked:
-    """A refused name: as Python 3 calls it, as the file names it first, why it is there, and where it is used."""
+    """A refused name: as Python 3 calls it, as the file names it first, why it is there, and where it is used.
+
+    ``refers`` says that it is a value wherever the file has it, and that nothing is called by it.
+    """
 
     path: str
     first: GlobalName
     cause: BlockedCause
     places: tuple[BlockedPlace, ...]
+    refers: bool = False
 
 
 @cached_by_identity
@@ -338,6 +342,7 @@ def blocked_globals(checkpoint: Checkpoint) -> tuple[Blocked, ...]:
     """
     firsts: dict[str, GlobalName] = {}
     aliases: dict[str, str] = {}
+    used: set[str] = set()
     for each in checkpoint.globals:
         module, name = modern(each.module, each.name)
         if bool(dangerous([each])) if of_numpy(checkpoint) else not is_allowed(module, name):
@@ -347,6 +352,8 @@ def blocked_globals(checkpoint: Checkpoint) -> tuple[Blocked, ...]:
             if path not in firsts or (only_looks_up(firsts[path]) and not only_looks_up(each)):
                 firsts[path] = each
             aliases[path] = aliases[each.full] = path
+            if not each.refers:
+                used.add(path)
             if path == "builtins.frozenset":  # the one such class that the tree shows as a plain container
                 aliases["frozenset"] = path
     if not firsts:
@@ -366,7 +373,7 @@ def blocked_globals(checkpoint: Checkpoint) -> tuple[Blocked, ...]:
             cause = BlockedCause.MODULE if in_module else BlockedCause.PART
         else:
             cause = _cause(first, in_module, not shown and path in for_devices)
-        found.append(Blocked(path, first, cause, tuple(places[path])))
+        found.append(Blocked(path, first, cause, tuple(places[path]), path not in used))
     return tuple(found)
 
 

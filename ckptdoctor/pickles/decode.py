@@ -23,6 +23,7 @@ from ckptdoctor.pickles.graph import (
 from ckptdoctor.pickles.lookups import with_lookups
 from ckptdoctor.pickles.machine import PAUSE, Budgets, Handler, Machine, damaged, exceeded
 from ckptdoctor.pickles.opcode_handlers import HANDLERS
+from ckptdoctor.pickles.references import with_references
 
 _DEFAULT_BUDGETS = Budgets()
 
@@ -165,7 +166,8 @@ def _finished(m: Machine, end: int, opcodes: int) -> Pickle:
 
 
 def _named(m: Machine) -> list[GlobalUse]:
-    return with_lookups(list(m.globals.values()), m.root, m.discarded, m.inner)
+    uses = with_references(list(m.globals.values()), m.root, m.discarded, m.inner)
+    return with_lookups(uses, m.root, m.discarded, m.inner)
 
 
 # ---- whether a pickle makes calls whose results do not reach what it returns

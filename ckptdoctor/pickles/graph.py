@@ -190,13 +190,14 @@ Value = Union[None, bool, int, float, String, Constant, Global, Extension, Tuple
 class GlobalUse:
     """The first place (byte offset in the stream) where a class or function is named.
 
-    ``looks_up`` is what ``GlobalName`` has.
+    ``looks_up`` and ``refers`` are what ``GlobalName`` has.
     """
 
     module: str
     name: str
     offset: int
     looks_up: tuple[LookUp, ...] = ()
+    refers: bool = False
 
 
 @noun

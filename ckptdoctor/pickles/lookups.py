@@ -39,8 +39,13 @@ def named_globals(uses: Iterable[GlobalUse], member: str, base: int = 0) -> tupl
     """Return what pickles in ``member`` name, each once; they begin at its byte ``base``."""
     found: dict[tuple[object, ...], GlobalUse] = {}
     for use in uses:
-        found.setdefault((use.module, use.name, use.looks_up), use)
-    return tuple([GlobalName(use.module, use.name, member, base + use.offset, use.looks_up) for use in found.values()])
+        found.setdefault((use.module, use.name, use.looks_up, use.refers), use)
+    return tuple(
+        [
+            GlobalName(use.module, use.name, member, base + use.offset, use.looks_up, use.refers)
+            for use in found.values()
+        ]
+    )
 
 
 def is_getattr(use: GlobalUse) -> bool:

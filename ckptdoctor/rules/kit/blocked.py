@@ -60,7 +60,7 @@ def trusting(blocked: Sequence[Blocked], sentence: str) -> str:
 
     Of a function that may act, it is a warning.
     """
-    acting = [each.path for each in blocked if _may_act(*each.path.rpartition(".")[::2])]
+    acting = [each.path for each in blocked if _may_act(each)]
     if acting:
         called = f"{'it' if len(acting) == 1 else 'them'} while the file is loaded"
         return (
@@ -81,14 +81,16 @@ def trusting(blocked: Sequence[Blocked], sentence: str) -> str:
     return sentence.format(allowing.allowing(blocked)) + first
 
 
-def _may_act(module: str, name: str) -> bool:
-    """Return whether this name (as ``modern`` gives it) may be a function that does something when a file is loaded.
+def _may_act(blocked: Blocked) -> bool:
+    """Return whether this may be a function that does something when the file is loaded.
 
-    Functions have small letters; what it does only its code tells. Those that only build plain values are left out.
+    Functions have small letters; what it does only its code tells. Those that only build plain values are left out,
+    and those that the file has as a value and never calls.
     """
+    module, _, name = blocked.path.rpartition(".")
     if is_dangerous(module, name):
         return True
-    return name.rpartition(".")[2].lstrip("_")[:1].islower() and not is_harmless(module, name)
+    return name.rpartition(".")[2].lstrip("_")[:1].islower() and not (blocked.refers or is_harmless(module, name))
 
 
 def first_use(blocked: Sequence[Blocked]) -> Location:

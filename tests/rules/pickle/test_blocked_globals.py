@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
+import os
 import pathlib
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.edits import Drop, Replace, Safety
 from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Severity
+from ckptdoctor.pickles.decode import decode
 from ckptdoctor.rules.examples import Example, Obj, Odict, T
 from tests.builders import build
 from tests.rules.examined import found, sick, torch_error
@@ -158,6 +161,51 @@ def test_nobody_is_told_to_allow_a_function(tmp_path):
     advice = " ".join([finding.advice for finding in check(str(tmp_path / "a.pt")).findings])
     assert "add_safe_globals" not in advice
     assert "Do not allow tests.rules.pickle.test_blocked_globals.measure: torch would call it" in advice
+
+
+def test_a_function_that_is_only_a_value_may_be_allowed(tmp_path):
+    """The pickle names it and calls nothing by it, so that torch does not either once it is allowed."""
+    torch.save({"w": torch.ones(2), "act": measure, "acts": [(measure,)]}, tmp_path / "a.pt")
+    advice = " ".join([finding.advice for finding in check(str(tmp_path / "a.pt")).findings])
+    assert "Do not allow" not in advice
+    assert "add_safe_globals([tests.rules.pickle.test_blocked_globals.measure])" in advice
+    with torch.serialization.safe_globals([measure]):
+        assert torch.load(tmp_path / "a.pt")["act"] is measure
+
+
+@pytest.mark.parametrize("kind", ["called too", "an argument", "a state", "a key", "dangerous"])
+def test_a_function_that_is_used_in_any_other_way_may_not(tmp_path, kind):
+    """One call elsewhere in the file, or something that may call it, is enough; so is a name that does harm."""
+    values = {
+        "called too": [measure, Measured()],
+        "an argument": functools.partial(measure),
+        "a state": argparse.Namespace(act=measure),
+        "a key": {measure: 1},
+        "dangerous": os.system,
+    }
+    torch.save({"x": values[kind]}, tmp_path / "a.pt")
+    findings = check(str(tmp_path / "a.pt")).findings
+    advice = " ".join([finding.advice for finding in findings if finding.code != "P206"])
+    assert "add_safe_globals([tests.rules.pickle.test_blocked_globals.measure" not in advice
+    assert "add_safe_globals([os.system" not in advice
+    assert "add_safe_globals([posix.system" not in advice
+
+
+@pytest.mark.parametrize(
+    ("pickled", "refers"),
+    [
+        (b"\x80\x02cm\nf\n.", True),
+        (b"\x80\x02](cm\nf\ncm\nf\n\x85e.", True),
+        (b"\x80\x02cm\nf\n(tR0cm\nf\n.", False),  # called, and the result thrown away
+        (b"\x80\x02cm\nf\n}b.", False),  # given a state
+        (b"\x80\x02](cm\nf\ncm\nf\n(tRe.", False),  # called the second time
+        (b"\x80\x02cm\nf\nQ.", False),  # what a persistent id names
+        (b"\x80\x02(cm\nf\n\x91.", False),  # hashed
+    ],
+)
+def test_what_a_pickle_does_to_a_name(pickled, refers):
+    """Only what ends as a plain value, and nowhere in a call, a state, an identifier or a key, is just a reference."""
+    assert [use.refers for use in decode(pickled).globals] == [refers]
 
 
 def test_the_advice_makes_torch_load_it(tmp_path):

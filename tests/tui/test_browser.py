@@ -411,3 +411,14 @@ def test_long_names_of_values_stand_in_their_column(tmp_path):
     text = browse(tmp_path / "a.pt", "end", size=WIDE, look=lambda app: str(app.screen.query_one("#facts").visual))
     assert "_get_lr_called_within_step False\n" in text
     assert f"{'eta':<26} 1" in text
+
+
+@pytest.mark.parametrize(
+    ("contents", "said"),
+    [("hello", "This checkpoint is one value: 'hello'"), (7, "one value: 7"), ({}, "is empty."), ([], "is empty.")],
+    ids=str,
+)
+def test_a_file_that_has_no_rows(contents, said, tmp_path):
+    """What it holds is shown, as the command line does; it is only called empty where it is."""
+    torch.save(contents, tmp_path / "one.pt")
+    assert said in browse(tmp_path / "one.pt")

@@ -238,3 +238,27 @@ def test_no_color(monkeypatch, theme):
     text = browse("resnet.pt", "f", "end", "space", theme=theme)
     assert "[✓] W301" in text
     assert "− epoch, args, log" in text
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["replaced", "deleted"])
+def test_nothing_is_said_of_an_original_that_others_have_changed(folder, gone):
+    """Where it is replaced or deleted before the answer, the box does not call it unchanged."""
+
+    def look(app):
+        if isinstance(app.screen, ConfirmScreen):
+            (folder / "resnet.pt").unlink()
+            if not gone:
+                shutil.copy(folder / "plain.safetensors", folder / "resnet.pt")
+        return current(app), text_of(app)
+
+    _, (kind, text) = walk("resnet.pt", ("f", "enter"), ("enter",), look=look)
+    assert kind is WritingScreen and "unchanged" not in text
+    assert text.lower().count("nothing was written") == 2  # once above the box, and once in it
+
+
+def test_all_that_speaks_against_a_name_can_be_read():
+    """Also where there is no room for it next to the name."""
+    text = browse("resnet.pt", "f", "n", "ctrl+u", "text:a.safetensors", size=NARROW)
+    words = iter(text.replace("│", " ").split())
+    said = "It stays PyTorch .pt (zip): its name must not end in .safetensors."
+    assert all(word in words for word in said.split())

@@ -15,7 +15,7 @@ from ckptdoctor.rendering.fix_text import counted, how_safe, in_words
 from ckptdoctor.rendering.grouping import grouped
 from ckptdoctor.rendering.numbers import plural, size
 from ckptdoctor.rendering.wrapping import abridged
-from ckptdoctor.wording import and_more
+from ckptdoctor.wording import and_more, format_name
 from ckptdoctor.writing.target import MARK
 
 DROPPED = "dropped"
@@ -154,12 +154,14 @@ def _left(findings: Iterable[Finding]) -> Iterator[PlanRow]:
 # names of outputs
 
 
-def objection(output: str, original: str, format: str) -> str:
+def objection(output: str, original: str, format: str, typed: str | None = None) -> str:
     """Return why a new file of this format cannot get this name, as a sentence; "" where it can.
 
-    What is there is never replaced.
+    What is there is never replaced. ``typed`` is what somebody gave, which may be the folder of ``output`` alone.
     """
     name = os.path.basename(output)
+    if typed and os.path.isdir(typed) and os.path.lexists(output):
+        return f"{typed} is a folder that has {name} already: add the name of the new file."
     folder = os.path.dirname(output) or "."
     if not output.strip() or not name:
         return "The new file needs a name."
@@ -175,7 +177,7 @@ def objection(output: str, original: str, format: str) -> str:
         return f"{folder} is not writable."
     plain, named = format == _SAFETENSORS, name.endswith(f".{_SAFETENSORS}")
     if plain is not named:
-        return f"The new file stays {format}: its name must {'' if plain else 'not '}end in .safetensors."
+        return f"It stays {format_name(format)}: its name must {'' if plain else 'not '}end in .safetensors."
     return ""
 
 

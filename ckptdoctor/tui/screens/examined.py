@@ -13,9 +13,11 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher
 
+from ckptdoctor.checkpoint import Mapping, Node, Sequence, children
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.findings import FileReport, Finding
 from ckptdoctor.remote import addresses
+from ckptdoctor.rendering.contents import value
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.fates import damaged_file
 from ckptdoctor.rendering.numbers import size
@@ -121,7 +123,7 @@ class ExaminedScreen(PanedScreen[None], StillReading):
         self.opened = message.opened
         self.query_one(TreeView).show(self.opened)
         self.query_one(ListView).show(self.opened)
-        self.query_one(TreeView).say_nothing("This checkpoint is empty.")
+        self.query_one(TreeView).say_nothing(_without_rows(self.opened.checkpoint.tree))
         self.query_one(ListView).say_nothing("This checkpoint has no tensors.")
         self.query_one(TitleBar).say(state="reading the target…" if self.target.is_named else "examining…")
         self._tell_order()
@@ -302,6 +304,13 @@ def _when_there_is_time(path: str) -> None:
 def _size(path: str) -> list[str]:
     """Return the size of a file on this machine, which is known before anything is read."""
     return [size(os.path.getsize(path))] if os.path.isfile(path) else []
+
+
+def _without_rows(tree: Node) -> str:
+    """Return what a checkpoint holds that has nothing to list: no more than one value."""
+    if isinstance(tree, (Mapping, Sequence)) and not next(children(tree), None):
+        return "This checkpoint is empty."
+    return f"This checkpoint is one value: {value(tree)}"
 
 
 def _same(finding: Finding) -> tuple[str, str]:

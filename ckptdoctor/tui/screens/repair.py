@@ -279,6 +279,10 @@ class RepairScreen(PanedScreen[str], Background):
         self.app.push_screen(HelpScreen(self.active_bindings))
 
 
+def _objection(plan: Plan, request: FixRequest, report: RepairReport) -> str:
+    return objection(plan.output, request.path, report.format, request.output)
+
+
 def _seen(request: FixRequest, target: SharedTarget) -> _Sight:
     """Make the plan, and look whether its output may be written; for a thread."""
     from ckptdoctor.repair.repair import preview
@@ -299,6 +303,6 @@ def _seen(request: FixRequest, target: SharedTarget) -> _Sight:
         rows=tuple(rows(report, tree)) if report.steps else (PlanRow("note", "Nothing to change."),),
         dropped=tuple(dropped(report, tree)),
         usual=own if request.output is None else "",
-        objection=objection(plan.output, request.path, report.format) if plan.recipe is not None else "",
+        objection=_objection(plan, request, report) if plan.recipe is not None else "",
         remark=remark,
     )

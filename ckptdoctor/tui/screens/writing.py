@@ -72,11 +72,11 @@ class WritingScreen(ModalScreen[bool]):
         self.query_one("#said", Static).update(self._result(message.report))
 
     def on_repair_failed(self, message: messages.RepairFailed) -> None:
-        """Say why not; nothing has changed."""
+        """Say why not. The original may have been changed meanwhile, by others: nothing is promised of it."""
         self._end("nothing was written", "esc back")
-        text = Text()
-        text.append(f"{escape(message.sentence)}\n\n", self._style("error"))
-        text.append(f"Nothing was written; {escape(os.path.basename(self.plan.request.path))} is unchanged.")
+        text = Text(escape(message.sentence), self._style("error"))
+        if "nothing was written" not in message.sentence:
+            text.append("\n\nNothing was written.", self._style("foreground"))
         self.query_one("#said", Static).update(text)
 
     def action_open(self) -> None:

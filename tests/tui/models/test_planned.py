@@ -50,6 +50,20 @@ def test_objection(name, format, said):
     assert bool(said) is bool(found)
 
 
+def test_a_folder_is_not_the_name_of_a_file():
+    """What was typed is answered, and not the name that it stands for; a folder that has no such file is a place."""
+    assert objection("./model.pt", "model.pt", ZIP, ".") == (
+        ". is a folder that has model.pt already: add the name of the new file."
+    )
+    assert objection("folder/model.pt", "model.pt", ZIP, "folder") == ""
+
+
+def test_formats_have_their_names():
+    """As everywhere else that people read."""
+    said = objection("new.safetensors", "model.pt", ZIP)
+    assert said == "It stays PyTorch .pt (zip): its name must not end in .safetensors."
+
+
 def test_free():
     """A number is added where the name is taken."""
     assert free("new.pt") == "new.pt"

@@ -40,7 +40,7 @@ from ckptdoctor.tui.models.side_by_side import (
     next_show,
     require_filter,
 )
-from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
+from ckptdoctor.tui.screens import STACKED, WIDTHS
 from ckptdoctor.tui.screens.browser import BrowserScreen
 from ckptdoctor.tui.screens.difference import DifferenceScreen
 from ckptdoctor.tui.screens.fit import FitScreen
@@ -68,7 +68,7 @@ class CompareScreen(PanedScreen[None], StillReading):
     """A difference that fills in: headers first, then values."""
 
     HORIZONTAL_BREAKPOINTS = WIDTHS
-    VERTICAL_BREAKPOINTS = HEIGHTS
+    VERTICAL_BREAKPOINTS = STACKED
     AUTO_FOCUS = "CompareView"
     BINDINGS: ClassVar[list[BindingType]] = [
         key("slash", "filter", "filter", "Filter by name, kind of change or size", show=True),
@@ -209,7 +209,8 @@ class CompareScreen(PanedScreen[None], StillReading):
         for name, side in (("A", found.a), ("B", found.b)):
             text.append(f"{name}  ", "bold").append(f"{_heading(side, width - 3)}\n")
         said = " · ".join(filter(None, (self._depth, escape(found.summary))))
-        room = (3 if self.has_class("-low") else 4) * (width - 8)
+        lines = 1 if self.has_class("-tiny") else 3 if self.has_class("-low") else 4
+        room = lines * (width - 8)
         text.append(said if len(said) <= room else f"{said[:room].rpartition(' ')[0]} …", "bold")
         self.query_one("#sides", Static).update(text)
 

@@ -26,7 +26,7 @@ from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
 from ckptdoctor.tui.models.planned import PlanRow, changed_bytes, dropped, free, objection, rows, summary
-from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
+from ckptdoctor.tui.screens import STACKED, WIDTHS
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.screens.panes import PanedScreen
 from ckptdoctor.tui.screens.questions import ConfirmScreen
@@ -61,7 +61,7 @@ class RepairScreen(PanedScreen[str], Background):
     """Gives the path of the repaired file where it is to be opened."""
 
     HORIZONTAL_BREAKPOINTS = WIDTHS
-    VERTICAL_BREAKPOINTS = HEIGHTS
+    VERTICAL_BREAKPOINTS = STACKED
     AUTO_FOCUS = "FixList"
     BINDINGS: ClassVar[list[BindingType]] = [
         key("enter", "write", "write", "Write the repaired file, after a question", show=True, display="⏎"),

@@ -49,6 +49,8 @@ _NAME = 10  # cells of the name of a fact, where none is longer
 _AT_ONCE = 600  # tensors of a level that are counted while a key waits
 _LOW = 8  # lines of the pane up to which there is no room for all that the headers say
 _TALL = 20  # lines of the pane from which on what is drawn by depth has two
+_SHORT = 8  # cells that names have at least, before numbers are left out
+_BAR = 4  # cells of a bar at least
 _SHARE = 9  # cells of a share of the whole, and the blanks around it
 _LITTLE = 16 << 20  # bytes of values that are read when a file is opened
 _CONSOLE = Console(width=80)  # which rich wants to wrap a text
@@ -199,9 +201,12 @@ class Detail(VerticalScroll, Looks):
         largest = max([part.nbytes for part in listed])
         lines = max(_PARTS, pane.height - used)
         names = [f"{'  ' * part.depth}{escape(part.name)}" for part in listed[:lines]]
-        room = min(max(_PART, width // 3), width // 2, max(map(cell_len, names)))
         stds = [f"  σ {number(part.std)}" if part.std is not None else "" for part in listed[:lines]]
-        cells = max(4, width - room - _SHARE - max(map(len, stds)))
+        spare = width - _SHARE - _BAR - max(map(len, stds))  # for names, next to the shortest bar
+        if spare < _SHORT:
+            stds, spare = [""] * len(stds), max(1, width - _SHARE - _BAR)
+        room = min(max(_PART, width // 3), width // 2, max(map(cell_len, names)), spare)
+        cells = max(1, width - room - _SHARE - max(map(len, stds)))
         of_what = " of one of them" if branch.blocks else "" if branch.parent is not None else " in the file"
         text.append(f"{lead}sizes{of_what}", label)
         for part, name, std in zip(listed, names, stds, strict=False):

@@ -293,5 +293,6 @@ def _value(item: TreeValue, indent: str, width: int, marks: str) -> Iterator[tup
         yield fit(f"{indent}… {plural(item.more, 'more value')}", width), "dim"
         return
     name = escape(item.name) or '""'
-    yield f"{indent}{fit_middle(name, min(cell_len(name), width // 2))}{marks}  ", "plain"
-    yield said(item.node), "dim"
+    named = f"{indent}{fit_middle(name, min(cell_len(name), width // 2))}{marks}  "
+    yield named, "plain"
+    yield fit(said(item.node), width - cell_len(named)), "dim"

@@ -335,3 +335,32 @@ def test_equal_shapes_stand_once():
     text = browse("a.pt", "v", other="b.pt", size=WIDE)
     same = next(line for line in text.split("\n") if "layer2.1" not in line and "conv1.weight" in line and "=" in line)
     assert same.count("[16, 3, 7, 7]") == 1
+
+
+@pytest.fixture
+def renamed(tmp_path, monkeypatch):
+    """A module of which one tensor is trained on, and one that is as it was; all have other names."""
+    monkeypatch.chdir(tmp_path)
+    first = {"bn.weight": waves(8), "bn.bias": waves(8, phase=1), "bn.mean": waves(8, phase=2), "fc.w": waves(4, 4)}
+    second = {f"model.{name}": value + (name == "bn.weight") for name, value in first.items()}
+    torch.save(first, "first.pt")
+    torch.save(second, "second.pt")
+
+
+def test_what_is_only_renamed_does_not_differ(renamed):
+    """A module says how many of its tensors have other values, as diff does, and how many only other names."""
+    text = browse("first.pt", "v", other="second.pt")
+    assert "1 of 3 differs, 2 renamed" in text  # in its line
+    assert "1 differs, 2 renamed" in text  # and below, where the cursor is on it
+    assert "bn  " in browse("first.pt", "v", other="second.pt", size=(40, 16))
+
+
+def test_a_difference_of_kernels_is_not_called_a_slice(tmp_path, monkeypatch):
+    """All kernels are drawn: the title names a slice once one is drawn."""
+    monkeypatch.chdir(tmp_path)
+    for name, phase in (("one.pt", 0), ("two.pt", 1)):
+        torch.save({"conv.weight": waves(16, 8, 3, 3, phase=phase)}, name)
+    titles = walk(
+        "one.pt", ("down", "enter"), ("x",), ("x",), other="two.pt", look=lambda app: text_of(app).split("\n")[0]
+    )
+    assert ["slice 1 of 9" in title for title in titles] == [False, True, False]

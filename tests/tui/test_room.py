@@ -13,8 +13,6 @@ from ckptdoctor.tui.widgets.detail import Detail
 from ckptdoctor.tui.widgets.fix_list import FixList
 from tests.tui import browse, walk
 
-TINY = (40, 10)
-
 
 @pytest.mark.parametrize("width", [40, 60, 82, 90, 100, 101, 110])
 def test_sizes_have_one_line_each(width, tmp_path, monkeypatch):
@@ -47,11 +45,14 @@ def rows(app, kind):
     return app.screen.query_one(kind).scrollable_content_region.height
 
 
-def test_a_comparison_keeps_lines_on_a_tiny_screen():
+@pytest.mark.parametrize("height", [10, 15, 16, 19, 20, 24])
+def test_a_comparison_keeps_lines_on_a_tiny_screen(height):
     """What is known of the line under the cursor makes room for it."""
-    assert browse("resnet.pt", size=TINY, other="plain.safetensors", look=lambda app: rows(app, CompareView)) >= 3
+    size = (40, height)
+    assert browse("resnet.pt", size=size, other="plain.safetensors", look=lambda app: rows(app, CompareView)) >= 3
 
 
-def test_repairs_keep_lines_on_a_tiny_screen():
+@pytest.mark.parametrize("height", [10, 15, 16, 24])
+def test_repairs_keep_lines_on_a_tiny_screen(height):
     """The plan makes room for them."""
-    assert browse("resnet.pt", "f", size=TINY, look=lambda app: rows(app, FixList)) >= 2
+    assert browse("resnet.pt", "f", size=(40, height), look=lambda app: rows(app, FixList)) >= 2

@@ -58,6 +58,18 @@ def differ(number: int) -> str:
     return "differs" if number == 1 else "differ"
 
 
+def differing(line: HeadLine, of: str = "") -> str:
+    """Return how many tensors of a module differ in more than their names, and how many in these alone.
+
+    ``of`` goes behind the first number.
+    """
+    changed = line.differing - line.renamed
+    if not changed and line.renamed:
+        return f"{count(line.renamed)} renamed"
+    renamed = f", {count(line.renamed)} renamed" if line.renamed else ""
+    return f"{count(changed)}{of} {differ(changed)}{renamed}"
+
+
 def facts(comparison: ComparedEntries, line: ComparisonLine) -> Iterator[Fact]:
     """Yield the facts about the line, most important first."""
     if isinstance(line, HeadLine):
@@ -152,8 +164,7 @@ def _ties(ties: Sequence[Tie], name: str) -> Iterator[Fact]:
 
 def _head(comparison: ComparedEntries, line: HeadLine) -> Iterator[Fact]:
     elements = sum([_elements(comparison, entry) for entry in line.entries])
-    differing = f"{count(line.differing)} {'renamed' if line.renamed == line.differing else differ(line.differing)}"
-    yield "", f"{plural(len(line.entries), 'tensor')} · {amount(elements)} elements · {differing}"
+    yield "", f"{plural(len(line.entries), 'tensor')} · {amount(elements)} elements · {differing(line)}"
     numbers = comparison.numbers(line.group)
     if numbers.changed:
         yield (

@@ -5,3 +5,4 @@ from __future__ import annotations
 WIDTHS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]
 HEIGHTS = [(0, "-low"), (30, "-tall")]
 STACKED = [(0, "-tiny"), (16, "-low"), (30, "-tall")]  # of a screen with panes above each other
+CROWDED = [(0, "-tiny"), (20, "-low"), (30, "-tall")]  # of one that has lines of its own above and below them

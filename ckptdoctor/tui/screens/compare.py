@@ -40,7 +40,7 @@ from ckptdoctor.tui.models.side_by_side import (
     next_show,
     require_filter,
 )
-from ckptdoctor.tui.screens import STACKED, WIDTHS
+from ckptdoctor.tui.screens import CROWDED, WIDTHS
 from ckptdoctor.tui.screens.browser import BrowserScreen
 from ckptdoctor.tui.screens.difference import DifferenceScreen
 from ckptdoctor.tui.screens.fit import FitScreen
@@ -68,7 +68,7 @@ class CompareScreen(PanedScreen[None], StillReading):
     """A difference that fills in: headers first, then values."""
 
     HORIZONTAL_BREAKPOINTS = WIDTHS
-    VERTICAL_BREAKPOINTS = STACKED
+    VERTICAL_BREAKPOINTS = CROWDED
     AUTO_FOCUS = "CompareView"
     BINDINGS: ClassVar[list[BindingType]] = [
         key("slash", "filter", "filter", "Filter by name, kind of change or size", show=True),

@@ -94,14 +94,21 @@ class DifferenceScreen(PanedScreen[None], Background):
 
     def _go(self, slice_: Slice) -> None:
         self.slice = slice_
-        number = f"slice {slice_.number + 1:,} of {slice_.slices:,}" if slice_.slices > 1 else ""
-        self.query_one(TitleBar).say(state=number)
+        self._say_number()
         self.refresh_bindings()
         self.set_timer(_PAUSE, lambda: self._show(slice_))  # holding a key reads nothing
 
     def _show(self, slice_: Slice) -> None:
         if slice_ == self.slice:
             self.query_one(DifferenceMap).show(slice_)
+            self._say_number()  # only now it is known whether there are kernels
+
+    def _say_number(self) -> None:
+        """Say which slice of how many is drawn; of kernels, the frame says which ones are."""
+        shown = self.slice
+        one = shown is not None and shown.slices > 1 and not self.query_one(DifferenceMap).draws_kernels
+        said = f"slice {shown.number + 1:,} of {shown.slices:,}" if shown is not None and one else ""
+        self.query_one(TitleBar).say(state=said)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Return whether the key can do anything for this tensor."""
@@ -138,6 +145,7 @@ class DifferenceScreen(PanedScreen[None], Background):
     def action_kernels(self) -> None:
         """Draw kernels, or the slice."""
         self.query_one(DifferenceMap).turn_kernels()
+        self._say_number()
 
     def action_side(self) -> None:
         """Show the difference, A alone or B alone, in turn."""

@@ -24,9 +24,9 @@ from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import LineActivated, LineSelected, LinesWanted
 from ckptdoctor.tui.models.comparison import OTHER_FORM, ComparedEntries, Flag
-from ckptdoctor.tui.models.comparison_facts import differ, facts, same, title
+from ckptdoctor.tui.models.comparison_facts import differ, differing, facts, same, title
 from ckptdoctor.tui.models.side_by_side import ComparisonLine, EntryLine, FoldLine, HeadLine, OtherLine
-from ckptdoctor.tui.widgets.line_view import LineView, fit, fit_apart, fit_middle, fit_renaming, hanging
+from ckptdoctor.tui.widgets.line_view import PHONE, LineView, fit, fit_apart, fit_middle, fit_renaming, hanging
 from ckptdoctor.tui.widgets.looks import Looks
 
 _SIGN = 3
@@ -307,15 +307,14 @@ def _bar(far: float, cells: int) -> str:
 def _head(comparison: ComparedEntries, line: HeadLine, width: int) -> Pieces:
     numbers = comparison.numbers(line.group)
     shown = _columns(width) if comparison.measuring or comparison.found.compared else 0
-    differing = f"{count(line.differing)} of {count(len(line.entries))} {differ(line.differing)}"
-    if not line.differing:
-        differing = count(len(line.entries))
-    elif line.renamed == line.differing:
-        differing = f"{count(line.renamed)} renamed"
-    room = width - 2 - shown - len(differing) - 1
+    number = count(len(line.entries))
+    said = differing(line, f" of {number}") if line.differing else number
+    if width < PHONE:  # names come first: the tensors themselves say that they are only renamed
+        said = said.partition(",")[0]
+    room = width - 2 - shown - len(said) - 1
     yield "▾ " if line.is_open else "▸ ", "accent"
     yield fit_middle(abridged(escape(comparison.groups[line.group]), _NAME), room) + " ", "level"
-    yield differing, "dim"
+    yield said, "dim"
     if shown:
         yield from _far(far(numbers) if numbers.elements else float("nan"), shown)
 

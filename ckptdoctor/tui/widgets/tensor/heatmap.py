@@ -114,6 +114,11 @@ class Heatmap(Background, Looks, can_focus=True):
         """Rows and columns of a kernel, where there are kernels."""
         return kernel_size(self._slice.shape) if self._slice is not None else None
 
+    @property
+    def draws_kernels(self) -> bool:
+        """Whether kernels are drawn where they fit, and not one slice."""
+        return self._as_kernels and self.kernel is not None
+
     def turn_kernels(self) -> None:
         """Draw the slice instead of the kernels, or these again."""
         self._as_kernels = not self._as_kernels

@@ -27,6 +27,33 @@ def plural(number: int, noun: str, many: str | None = None) -> str:
     return f"{count(number)} {noun if number == 1 else many or noun + 's'}"
 
 
+# words that begin with the letter of a vowel and not with its sound: uuid.UUID, a user's class
+_CONSONANT = (
+    "uuid",
+    "unit",
+    "unix",
+    "unique",
+    "union",
+    "universal",
+    "usage",
+    "use",
+    "usi",
+    "usu",
+    "util",
+    "eu",
+    "one.",
+)
+
+
+def article(word: str) -> str:
+    """Return ``a`` or ``an``, as a word or a number is read: an 8, an 11, a 110."""
+    low = word.lower()
+    number = low[: len(low) - len(low.lstrip("0123456789"))]
+    if number:
+        return "an" if number[0] == "8" or number in ("11", "18") else "a"
+    return "an" if low.startswith(tuple("aeiou")) and not low.startswith(_CONSONANT) else "a"
+
+
 def percent(
     part: int, whole: int, rounded: Callable[[float], str] | None = None, *, none: str = "0 %", empty: str = "100 %"
 ) -> str:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from ckptdoctor.wording import and_more, and_so_on, beyond, first_few, listed, percent, plural, span, the_first
+from ckptdoctor.wording import (
+    and_more,
+    and_so_on,
+    article,
+    beyond,
+    first_few,
+    listed,
+    percent,
+    plural,
+    span,
+    the_first,
+)
 
 
 @pytest.mark.parametrize(
@@ -113,3 +124,15 @@ def test_the_only_one_is_not_the_first_of_several() -> None:
     """It is simply named."""
     assert f"2 NaN in 1 tensor{the_first('a', 1)}" == "2 NaN in 1 tensor: a"
     assert f"2 NaN in 2 tensors{the_first('a', 2)}" == "2 NaN in 2 tensors; the first is a"
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        *[(word, "an") for word in ("argparse.Namespace", "int", "Unpickler", "unimported", "8", "11", "18,000")],
+        *[(word, "a") for word in ("uuid.UUID", "user.Net", "utils.Meter", "dict", "unit.Test", "1", "110", "1,100")],
+    ],
+)
+def test_the_article_follows_the_sound(word: str, said: str) -> None:
+    """Classes and numbers are read, not spelt."""
+    assert article(word) == said

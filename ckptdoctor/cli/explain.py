@@ -52,17 +52,17 @@ def command(what: str | None, source: str | None, style: str, color: str) -> Exi
     the messages of torch, safetensors and transformers in it mean is printed, and what to do. With FILE, a checkpoint,
     the explanation is checked against it.
 
-    Exit status: 0 explained, 1 no known message in the text, 2 no text.
+    Exit status: 0 explained, 1 no known message in the text, 2 no text, or no rule of that name.
     """
-    if what is not None and source is None and (is_text(what) or is_output(what)):
+    if what is not None and source is None and (is_text(what) or is_output(what) or _is_message(what)):
         what, source = None, what
     if what is not None and source is None and _is_rule(what):
         rule = look_up(what)
         emit(rule_table.as_json([rule]) if style == "json" else rule_table.page(rule, width()))
         return ExitStatus.CLEAN
-    source = source or "-"
+    source = "-" if source is None else source
     raw = _read(source, what)
-    explained = explain(raw, what, None if source == "-" or is_text(source) else source)
+    explained = explain(raw, what, None if source == "-" or _is_typed(source) else source)
     if what is not None and explained.hits:
         from ckptdoctor.examine.explained import judged
 
@@ -76,6 +76,16 @@ def _is_rule(what: str) -> bool:
     return not os.path.exists(what) or (_is_terminal() and find_rule(what) is not None)
 
 
+def _is_message(word: str) -> bool:
+    """Return whether one word that is neither a file nor a rule is an error message: ``HeaderTooLarge``."""
+    return bool(word.strip()) and not os.path.exists(word) and find_rule(word) is None and bool(explain(word).hits)
+
+
+def _is_typed(source: str) -> bool:
+    """Return whether the error text itself was typed, not the name of a file with it."""
+    return is_text(source) or not source.strip() or _is_message(source)
+
+
 def _is_terminal() -> bool:
     return sys.stdin.isatty()
 
@@ -84,14 +94,14 @@ def _read(source: str, checkpoint: str | None) -> str:
     if source == "-" and _is_terminal():
         how = "pipe one in, or name a rule" if checkpoint is None else "pipe one in, or name a file with it (--error)"
         raise click.UsageError(f"No error text: {how}.", click.get_current_context())
-    raw = read_text(source)
+    raw = source if source != "-" and _is_typed(source) else read_text(source)
     if not raw.strip():
         raise UsageError(f"{_called(source)} is empty: there is no error text to explain.")
     return raw
 
 
 def _called(source: str) -> str:
-    return "standard input" if source == "-" else "the text" if is_text(source) else source
+    return "standard input" if source == "-" else "the text" if _is_typed(source) else source
 
 
 def _show(explained: Explanation, style: str, color: str, source: str) -> None:

@@ -58,12 +58,24 @@ def explain(raw: str, file: str | None = None, source: str | None = None) -> Exp
     text = cleaned(raw)
     # where keys are missing and nothing else explains it, one shard may have been loaded as if it were the whole model
     hits = tuple([replace(hit, also=(*hit.also, "X816")) if hit.code == "R001" else hit for hit in recognised(text)])
-    named = source_file(text, hits[0].offset if hits else None) if file is None else file
-    if file is None and named is not None and hits and hits[0].code == "X801" and _SHARD.search(named):
-        named = (
-            os.path.dirname(named) or "."
-        )  # which has the others, and their index: the one that is named is not there
-    return Explanation(hits, len(text.lines), text.left_out, named, file is not None, None, source)
+    if file is not None or not hits:
+        named = source_file(text) if file is None else file
+        return Explanation(hits, len(text.lines), text.left_out, named, file is not None, None, source)
+    # an output may hold several errors, each about a file of its own
+    hits = tuple([replace(hit, file=_file_of(hit, text)) for hit in hits])
+    return Explanation(hits, len(text.lines), text.left_out, hits[0].file, False, None, source)
+
+
+def _file_of(hit: Hit, text: PastedText) -> str | None:
+    """Return the file that a message is about.
+
+    Where shards are missing, it is the folder, which has the others and their index: the one that is named is not
+    there.
+    """
+    named = source_file(text, hit.offset)
+    if named is not None and hit.code == "X801" and _SHARD.search(named):
+        return os.path.dirname(named) or "."
+    return named
 
 
 def rule_name(code: str) -> str:
@@ -94,6 +106,7 @@ _ENDING = re.compile(rf"\.{_ENDINGS}(?![\w.])|\.{_ENDINGS}(?=\.?$)")
 _MEMBER = re.compile(r"(?:locating file|file not found:|getRecord\w*)\s{0,4}[\"']?$")  # of an archive, not the archive
 _JOINED = re.compile(r"\+\s{0,4}[\"']$")  # the end of a name that an expression puts together
 _DRIVE = re.compile(r"(?<!\w)[A-Za-z]:$")
+_SAVES = re.compile(r"\b(?:save(?:_file|_model|_checkpoint|_pretrained)?|dump)\(")
 _STOPS = re.compile(r"[\s\"'`=:,;(){}\[\]<>|]")
 
 
@@ -122,8 +135,11 @@ def source_file(text: PastedText, offset: int | None = None) -> str | None:
 
 def _candidates(text: PastedText) -> Iterator[_Candidate]:
     top = 0
+    saving = any(_SAVES.search(line) for line in text.lines)
     for number, line in enumerate(text.lines):
         for each in _in_line(number, line):
+            if each.trust == 0 and saving and (_SAVES.search(line) or not os.path.exists(each.path)):
+                continue  # the output of what failed to save it
             top = max(top, each.trust)
             if each.trust == top:
                 yield each

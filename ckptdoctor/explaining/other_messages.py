@@ -40,6 +40,13 @@ MESSAGES = (
         general=1,
     ),
     Message(
+        ("copying from a non-meta parameter in the checkpoint to a meta parameter",),
+        "the model was built on the meta device and has no memory to copy into: load_state_dict loaded nothing of "
+        "these keys. The file is not the cause",
+        (Way("load it with", "model.load_state_dict(weights, assign=True)"),),
+        weight=Weight.OUTCOME,
+    ),
+    Message(
         ("Can't find 'adapter_config.json' at",),
         "PEFT reads a folder with adapter_config.json and adapter_model.safetensors, and found no "
         "configuration there: the path is wrong, the download is not complete, or the file is not a PEFT "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import re
 import sys
 from collections import deque
 from functools import cache
@@ -11,6 +12,7 @@ from typing import BinaryIO
 
 from ckptdoctor.checkpoint.missing import offer
 from ckptdoctor.errors import UnreadableError
+from ckptdoctor.explaining.text import LongText
 
 _CHUNK = 1 << 20
 _HEAD = 8  # chunks kept of the beginning
@@ -26,6 +28,7 @@ _MARKS = {
 # what files with the output of a program are called; no checkpoint is
 _OUTPUT = (".txt", ".log", ".out", ".err")
 _SENTENCE = 4  # words from which what was typed is a text: names of files with more blanks are there to be opened
+_NAME = re.compile(r"\.\w{1,12}$|[/\\]")  # fewer words that may well be a file's name: it has an ending, or a folder
 
 
 def is_text(typed: str) -> bool:
@@ -35,7 +38,8 @@ def is_text(typed: str) -> bool:
     """
     if "\n" in typed.strip():
         return True
-    return not os.path.exists(typed) and len(typed.split()) >= _SENTENCE
+    words = len(typed.split())
+    return words > 1 and not os.path.exists(typed) and (words >= _SENTENCE or not _NAME.search(typed))
 
 
 def is_output(path: str) -> bool:
@@ -73,8 +77,12 @@ def read_pasted(stream: BinaryIO) -> str:
     """Return the text; of more than 16 MB its beginning and its end."""
     head: list[bytes] = []
     tail: deque[bytes] = deque(maxlen=_TAIL)
+    read = 0
     while chunk := stream.read(_CHUNK):
+        read += len(chunk)
         (head if len(head) < _HEAD else tail).append(chunk)
     data = b"".join((*head, *tail))
     encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), "utf-8")
-    return data.decode(encoding, "replace").removeprefix("\ufeff")
+    text = LongText(data.decode(encoding, "replace").removeprefix("\ufeff"))
+    text.left_out = (read - len(data)) // (2 if encoding.startswith("utf-16") else 1)
+    return text

@@ -26,12 +26,21 @@ _NEAR = 4000  # squeezed characters on either side that count as near
 _RAISE = 60  # squeezed characters before a message in which a line of source says that it raises it
 # a traceback shows source around the line that failed, and messages in it that were never said
 _IN_SOURCE = re.compile(r"raise[\w.]{1,50}\(f?[\"']$")
+# what only from_pretrained of transformers prints, and the files of the library in a traceback (blanks left out)
+_OF_TRANSFORMERS = (
+    *("from_pretrained(", "LOADREPORTfrom", "ignore_mismatched_sizes", "newlyinitializedbecausetheshapesdidnotmatch"),
+    *("/transformers/modeling_utils.py", "\\transformers\\modeling_utils.py"),
+)
+_LONG_NUMBER = re.compile(r"[1-9][0-9]{4,30}")
 _TRACEBACK = "Traceback(mostrecentcalllast)"
 
 
 @noun
 class Hit:
-    """A message that was met: its own words, what it means here, and where (offset in the squeezed text)."""
+    """A message that was met: its own words, what it means here, and where (offset in the squeezed text).
+
+    ``file`` is the checkpoint that the text names for this message, if it does.
+    """
 
     code: str
     words: str
@@ -40,6 +49,7 @@ class Hit:
     offset: int
     also: tuple[str, ...] = ()
     weight: Weight = Weight.CAUSE
+    file: str | None = None
 
 
 @cache
@@ -70,8 +80,9 @@ def recognised(text: PastedText) -> list[Hit]:
     """
     found: list[_Place | Hit] = [*_places(text)]
     errors = load_errors(text)
+    transformers = any(each in text.squeezed for each in _OF_TRANSFORMERS)
     for error in errors:
-        found += _hits(error, text, alone=len(errors) == 1)
+        found += _hits(replace(error, transformers=transformers), text, alone=len(errors) == 1)
     return [_hit(text, each) if isinstance(each, _Place) else each for each in _ordered(found)]
 
 
@@ -133,12 +144,17 @@ def _wherever(text: PastedText, message: Message, says: str) -> Iterator[_Place]
 def _hit(text: PastedText, place: _Place) -> Hit:
     message, groups = place.message, place.groups
     ways = tuple([Way(way.label, _filled(way.command, groups)) for way in message.ways])
-    meaning = _filled(message.meaning, groups)
+    meaning = _filled(message.meaning, {name: _separated(word) for name, word in groups.items()})
     return Hit(message.code, _words(text, place), meaning, ways, place.start, message.also, message.weight)
 
 
 def _filled(template: str, groups: dict[str, str]) -> str:
     return template.format_map(groups) if groups else template
+
+
+def _separated(word: str) -> str:
+    """Return a long number as people read it: ``185,936``; any other word as it is."""
+    return f"{int(word):,}" if word is not None and _LONG_NUMBER.fullmatch(word) else word
 
 
 def _words(text: PastedText, place: _Place) -> str:

@@ -104,6 +104,12 @@ def _typed(raw: str) -> str:
     return raw if raw.isascii() else raw.translate(_QUOTES)
 
 
+class LongText(str):
+    """A text from the middle of which so many characters are missing already."""
+
+    left_out: int = 0
+
+
 def squeeze(text: str) -> str:
     """Return ``text`` without white space."""
     return "".join(text.split())
@@ -111,8 +117,9 @@ def squeeze(text: str) -> str:
 
 def cleaned(raw: str) -> PastedText:
     """Return the text as people mean it. Of more than 16 million characters the middle is left out."""
-    left_out = max(len(raw) - 2 * _PART, 0)
-    if left_out:
+    beyond = max(len(raw) - 2 * _PART, 0)
+    left_out = beyond + (raw.left_out if isinstance(raw, LongText) else 0)
+    if beyond:
         raw = f"{raw[:_PART]}\n{raw[-_PART:]}"
     raw = _typed(_BARE_ANSI.sub("", _ANSI.sub("", raw))).replace('\\"', '"').replace("\\'", "'")
     lines = tuple(_kept(raw.splitlines()))

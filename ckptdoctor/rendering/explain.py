@@ -34,7 +34,7 @@ def _lines(explained: Explanation, documented: Collection[str], paint: Paint, wi
     whole = _all_at_once("all at once", explained)
     if explained.repair is not None and whole is not None:
         yield from wrapped(escape(explained.repair.says), width, "  ", "    ")
-        yield from _ways((whole,), explained, paint, width)
+        yield from _ways((whole,), explained, root, paint, width)
     for number, other in enumerate(others):
         yield ""
         if number == 0:
@@ -43,7 +43,7 @@ def _lines(explained: Explanation, documented: Collection[str], paint: Paint, wi
     if explained.source is None and any("TEXT" in way.command for hit in explained.hits for way in hit.ways):
         yield paint.dim(f"{SAVED} stands for your text: save it under this name first.")
     if explained.left_out:
-        yield paint.dim(f"The {plural(explained.left_out, 'character')} in the middle of the text were not read.")
+        yield paint.dim(_left_out(explained))
 
 
 def brief(explained: Explanation, report: FileReport | None, width: int, lines: int) -> list[str]:
@@ -91,20 +91,35 @@ def _to_do(root: Hit, explained: Explanation, report: FileReport | None) -> Way 
     if not ways:
         return None
     way = CHECK if "TEXT" in ways[0].command else ways[0]
-    return Way(way.label, filled(way.command, explained))
+    return Way(way.label, filled(way.command, explained, root))
 
 
 def nothing(explained: Explanation, text_name: str) -> str:
     """Return the sentence for a text in which no message is known."""
     read = f"Read {plural(explained.lines, 'line')} from {text_name}, but recognised no message about a checkpoint."
     target = quote(explained.file) if explained.file is not None else "FILE"
-    return f"{escape(read)}\nThe file itself may show it:   ckptdoctor check {target}"
+    lines = [escape(read), f"The file itself may show it:   ckptdoctor check {target}"]
+    if explained.left_out:
+        lines.insert(1, f"{_left_out(explained)} Keep the part of it with the error.")
+    return "\n".join(lines)
 
 
-def filled(command: str, explained: Explanation) -> str:
-    """Return a command with the checkpoint and the text for FILE and TEXT, as a shell takes it."""
-    named = {"FILE": quote(explained.file or "FILE"), "TEXT": quote(explained.source or SAVED)}
+def _left_out(explained: Explanation) -> str:
+    many = explained.left_out != 1
+    return (
+        f"The {plural(explained.left_out, 'character')} in the middle of the text {'were' if many else 'was'} not read."
+    )
+
+
+def filled(command: str, explained: Explanation, hit: Hit) -> str:
+    """Return a command of a message with the checkpoint and the text for FILE and TEXT, as a shell takes it."""
+    named = {"FILE": quote(_file(explained, hit) or "FILE"), "TEXT": quote(explained.source or SAVED)}
     return _PLACES.sub(lambda place: named[place[0]], command)
+
+
+def _file(explained: Explanation, hit: Hit) -> str | None:
+    """Return the file that the person named, else the one that the text names for this message."""
+    return explained.file if explained.given else hit.file
 
 
 SAVED = "error.txt"  # what the text is called in commands when it did not come from a file
@@ -126,16 +141,17 @@ def _hit(
     yield first.replace(rule, paint.severity(Severity.ERROR, rule), 1) if hit.code else first
     yield from more
     page = (Way("more about it", f"ckptdoctor explain {hit.code}"),) if hit.code in documented else ()
-    yield from _ways((*hit.ways, *page), explained, paint, width)
+    yield from _ways((*hit.ways, *page), explained, hit, paint, width)
 
 
-def _ways(ways: tuple[Way, ...], explained: Explanation, paint: Paint, width: int | None) -> Iterator[str]:
+def _ways(ways: tuple[Way, ...], explained: Explanation, hit: Hit, paint: Paint, width: int | None) -> Iterator[str]:
     room = max([len(way.label) for way in ways], default=0)
     named = False
     for way in ways:
-        command = filled(way.command, explained)
-        from_text = "FILE" in way.command and explained.file is not None and not explained.given
-        told = f"        ({_whence(explained)})" if from_text and not named else ""
+        command = filled(way.command, explained, hit)
+        file = _file(explained, hit)
+        from_text = "FILE" in way.command and file is not None and not explained.given
+        told = f"        ({escape(file or '')}: the file named in your text)" if from_text and not named else ""
         named = named or bool(told)
         label = f"  {way.label:<{room}}   "
         if width is not None and len(label) + len(command) + len(told) > width:
@@ -146,10 +162,6 @@ def _ways(ways: tuple[Way, ...], explained: Explanation, paint: Paint, width: in
                 yield from (paint.dim(line) for line in wrapped(told.strip(), width, "    "))
         else:
             yield f"{label}{paint.accent(escape(command))}{paint.dim(told)}"
-
-
-def _whence(explained: Explanation) -> str:
-    return f"{escape(explained.file or '')}: the file named in your text"
 
 
 def _verdict(explained: Explanation, paint: Paint, width: int | None) -> Iterator[str]:
@@ -182,7 +194,7 @@ def _hit_as_json(hit: Hit, explained: Explanation, documented: Collection[str]) 
         "name": rule_name(hit.code) if hit.code else None,
         "words": hit.words,
         "meaning": hit.meaning,
-        "ways": [{"label": way.label, "command": filled(way.command, explained)} for way in hit.ways],
+        "ways": [{"label": way.label, "command": filled(way.command, explained, hit)} for way in hit.ways],
         "may_also_be": list(hit.also),
         "documented": hit.code in documented,
     }

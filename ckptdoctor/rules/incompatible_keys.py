@@ -29,7 +29,8 @@ class LoadError:
     the model's class as the text calls it, "" where it does not. ``running_stats``: the unexpected keys include
     running statistics that torch refuses by name. ``offset`` is where it begins in the squeezed text; ``warning`` says
     that the loader only warned. ``file`` is where the text was read from ("-": standard input), "" where that is not
-    known. ``first_only``: torch before 0.4 named the first unexpected key and no other.
+    known. ``first_only``: torch before 0.4 named the first unexpected key and no other. ``transformers``: its
+    ``from_pretrained`` loaded the weights.
     """
 
     missing: tuple[str, ...]
@@ -42,6 +43,7 @@ class LoadError:
     offset: int = 0
     file: str = ""
     first_only: bool = False
+    transformers: bool = False
 
 
 @noun(eq=False)

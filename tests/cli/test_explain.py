@@ -254,3 +254,108 @@ def test_narrow_terminals_keep_commands_whole(tmp_path, monkeypatch):
     shown = as_text(explanation(CUDA.replace("best.pth", "runs/" + "long" * 20 + ".pth")), (), None, 60)
     assert f"    ckptdoctor fix runs/{'long' * 20}.pth --to-cpu" in shown.split("\n")
     assert all(len(line) <= 60 or "long" in line for line in shown.split("\n"))
+
+
+def test_a_message_may_be_typed_as_the_argument(tmp_path):
+    """Neither a few words nor one that is a message is taken for the name of a rule."""
+    assert "F001" in explain("header too large", cwd=tmp_path)[1]
+    for words in ("HeaderTooLarge", "header too large", "KeyError: 'state_dict'"):
+        status, out, err = explain(words, cwd=tmp_path)
+        assert (status, err) == (0, "")
+        assert explain("--error", words, cwd=tmp_path)[:2] == (0, out)
+        assert explain(cwd=tmp_path, text=words)[1] == out
+
+
+def test_unknown_words_are_a_text_and_an_unknown_word_is_no_rule(tmp_path):
+    """Status 1 means a text without a known message, and 2 that there is no such rule."""
+    status, out, _ = explain("nothing of that", cwd=tmp_path)
+    assert status == 1
+    assert out.startswith("Read 1 line from the text, but recognised no message")
+    assert explain("N999", cwd=tmp_path)[0] == 2
+    assert explain("--error", "no such.txt", cwd=tmp_path)[0] == 2
+
+
+def test_an_empty_option_is_not_standard_input(tmp_path):
+    """An empty --error is called empty, whatever is piped in."""
+    status, _, err = explain("--error", "", cwd=tmp_path, text=CUDA)
+    assert status == 2
+    assert "the text is empty" in err
+
+
+def test_a_text_whose_middle_was_not_read_says_so(tmp_path):
+    """Where nothing is recognised, the message may be in the part that was left out."""
+    line = "step 1 loss 0.1234567890\n"
+    (tmp_path / "long.log").write_text(line * (19_000_000 // len(line)))
+    status, out, _ = explain("long.log", cwd=tmp_path)
+    assert status == 1
+    assert f"The {3 << 20:,} characters in the middle of the text were not read." in out
+
+
+def test_each_message_is_about_the_file_nearest_to_it(tmp_path):
+    """An output with errors about two files names each of them where it belongs."""
+    corrupt = (
+        'Traceback (most recent call last):\n  File "b.py", line 3, in <module>\n    load_file("second.safetensors")\n'
+        "safetensors_rust.SafetensorError: Error while deserializing header: header too large\n"
+    )
+    out = explain(cwd=tmp_path, text=f"{CUDA}\n{corrupt}")[1]
+    assert "fix best.pth --to-cpu" in out
+    assert "second.safetensors: the file named in your text" in out.partition("The text also says")[2]
+    assert "best.pth" not in out.partition("The text also says")[2]
+
+
+def test_a_dict_in_a_dict_is_answered_with_what_to_save(tmp_path):
+    """To leave out what is not a tensor would leave out all weights."""
+    weights = {"fc.weight": torch.ones(2, 2)}
+    with pytest.raises(ValueError, match="is invalid") as error:
+        save_file({"state_dict": weights, "epoch": 1}, tmp_path / "out.safetensors")
+    text = f'    save_file(checkpoint, "out.safetensors")\nValueError: {error.value}\n'
+    status, out, _ = explain(cwd=tmp_path, text=text)
+    assert status == 0
+    assert 'safetensors.torch.save_file(weights["state_dict"], path)' in out
+    assert "isinstance" not in out
+
+
+@pytest.mark.parametrize("line", ['save_file(checkpoint, "out.safetensors")', 'torch.save(checkpoint, "out.pt")'])
+def test_what_failed_to_be_saved_is_not_the_file(tmp_path, line):
+    """There is no such file to check."""
+    shared = 'RuntimeError: Some tensors share memory, this will lead to duplicate memory on disk: [{"a", "b"}].'
+    out = explain(cwd=tmp_path, text=f"    {line}\n{shared}\n")[1]
+    assert "ckptdoctor check FILE --select A701" in out
+    assert " out." not in out
+
+
+def test_a_file_of_a_newer_pickle_protocol_is_what_check_finds(tmp_path):
+    """torch.save(pickle_protocol=4) leads to the same message as pickle.dump, and the file tells them apart."""
+    torch.save({"w": torch.ones(2)}, tmp_path / "a.pt", pickle_protocol=4)
+    with pytest.warns(UserWarning, match="pickle protocol"), pytest.raises(Exception, match="operand 149") as error:
+        torch.load(tmp_path / "a.pt")
+    out = explain("a.pt", "--error", str(error.value), cwd=tmp_path)[1]
+    assert "or torch.save did with pickle_protocol=4 or 5" in out
+    assert "confirmed: P211" in out or "P211" in out.partition("confirmed: ")[2]
+
+
+def test_a_page_quotes_torch_with_its_marks(tmp_path):
+    """Torch prints these backticks itself; those that only a renderer needs are left out."""
+    out = explain("C107", cwd=tmp_path)[1]
+    assert "Cannot use ``weights_only=True`` with TorchScript archives passed to ``torch.load``." in out
+    assert "``" not in explain("M974", cwd=tmp_path)[1] + out.partition("Detection")[2]
+
+
+def test_numbers_of_bytes_are_separated(tmp_path):
+    """Whatever their number, the sentence is right."""
+    said = "RuntimeError: unexpected EOF, expected {} more bytes. The file might be corrupted."
+    assert "(bytes missing from one storage on: 185,936)" in explain(cwd=tmp_path, text=said.format(185936))[1]
+    assert "(bytes missing from one storage on: 1)" in explain(cwd=tmp_path, text=said.format(1))[1]
+
+
+@pytest.mark.parametrize(("counter", "whose"), [(True, "as BatchNorm does"), (False, "before torch 0.4 InstanceNorm")])
+def test_running_statistics_are_those_of_the_layers_that_were_saved(tmp_path, counter, whose):
+    """What counts its batches is newer than torch 0.4, and no InstanceNorm that ignored its statistics."""
+    names = ["running_mean", "running_var", *(["num_batches_tracked"] if counter else [])]
+    keys = ", ".join([f'"0.{name}"' for name in names])
+    text = f"Error(s) in loading state_dict for Net:\n\tUnexpected key(s) in state_dict: {keys}. \n"
+    out = explain(cwd=tmp_path, text=text)[1]
+    assert "N418" in out
+    assert whose in out
+    assert "((" not in out
+    assert f"in the model, {len(names)} keys (0.running_mean, " in out

@@ -23,6 +23,29 @@ def test_wordings(text, code):
     assert explain(f"step 10 loss 0.1\n{text}\nstep 11 loss 0.1\n").hits[0].code == code
 
 
+@pytest.mark.parametrize("key", ["step", "sum", "alpha"])
+def test_a_key_of_optimizers_alone_says_nothing(key):
+    """Anything may have a key of such a name: only a traceback through torch's optimizers tells more."""
+    assert not explain(f"KeyError: '{key}'").hits
+
+
+def test_a_head_in_transformers_is_answered_in_its_own_terms():
+    """What from_pretrained prints leads to its arguments, and plain torch's error to those of any model."""
+    here, there = "torch.Size([5, 8])", "torch.Size([3, 8])"
+    table = f"classifier.weight | MISMATCH | Reinit due to size mismatch - ckpt: {here} vs model:{there}"
+    (hit,) = explain(f"Bert LOAD REPORT from: x\nKey | Status |\n---+---\n{table}\n").hits
+    assert [way.command for way in hit.ways] == [
+        "from_pretrained(..., num_labels=5)",
+        "from_pretrained(..., ignore_mismatched_sizes=True)",
+    ]
+    plain = f"size mismatch for classifier.weight: copying a param with shape {here} from checkpoint, the shape in"
+    (hit,) = explain(f"{plain} current model is {there}.").hits
+    assert hit.ways[0].command == "num_classes=5"
+    vocabulary = plain.replace("classifier", "embed_tokens").replace("5", "64")
+    (hit,) = explain(f"{vocabulary} current model is {there.replace('3', '61')}.").hits
+    assert hit.ways[0].label == "resize the model to the file, in transformers with"
+
+
 @pytest.mark.parametrize(("text", "code"), WORDINGS, ids=[f"{code} {text[:50]}" for text, code in WORDINGS])
 def test_commands_are_ones_that_exist(text, code):
     """Whatever is told to be run parses: the command and its options are there."""

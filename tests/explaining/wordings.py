@@ -26,7 +26,31 @@ def size(key, here, there):
     )
 
 
+OPTIMIZER = "File \"/site-packages/torch/optim/{}.py\", line 9, in step\nKeyError: '{}'"
 WORDINGS = [
+    *[
+        (OPTIMIZER.format(module, key), "O753")
+        for module, key in (
+            ("adam", "step"),
+            ("adamax", "exp_inf"),
+            ("rmsprop", "square_avg"),
+            ("adagrad", "sum"),
+            ("adam", "exp_avg_sq"),
+            ("nadam", "mu_product"),
+            ("adadelta", "rho"),
+        )
+    ],
+    ("RuntimeError: mat1 and mat2 must have the same dtype, but got Float and Half", "T551"),
+    ("RuntimeError: mat1 and mat2 must have the same dtype, but got Double and Float", "T551"),
+    ("RuntimeError: mat1 and mat2 must have the same dtype, but got Float and Float8_e4m3fn", "T551"),
+    ("RuntimeError: expected m1 and m2 to have the same dtype, but got: float != c10::Half", "T551"),
+    ("    return F.embedding(\nIndexError: index out of range in self", "M979"),
+    ("FileNotFoundError: [Errno 2] No such file or directory: '/out/__0_0.distcp'", "X809"),
+    (
+        "UserWarning: for conv1.weight: copying from a non-meta parameter in the checkpoint to a meta parameter in the "
+        "current model, which is a no-op. (Did you mean to pass `assign=True`",
+        "",
+    ),
     ("_pickle.UnpicklingError: invalid load key, 'v'.", "F001"),
     ("_pickle.UnpicklingError: invalid load key, '<'.", "F002"),
     ("_pickle.UnpicklingError: invalid load key, '{'.", "F003"),

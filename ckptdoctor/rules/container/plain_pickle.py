@@ -26,6 +26,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container
 from ckptdoctor.findings import Severity
+from ckptdoctor.noun import replace
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.converting import convert_command
@@ -44,11 +45,15 @@ _FRAME = b"\x95"
 _FOUR = b"\x80\x04\x95\x0e\x00\x00\x00\x00\x00\x00\x00}\x94\x8c\x05epoch\x94K\x03s."
 _TWO = b"\x80\x02}q\x00X\x05\x00\x00\x00epochq\x01K\x03s."
 MESSAGES = (
-    *first_byte(
-        0x95,
-        "the file is a plain pickle (protocol 4 or 5): pickle.dump or another library wrote it, not torch.save",
-        (CHECK,),
-    ),
+    *[
+        replace(message, also=("P211",))
+        for message in first_byte(
+            0x95,
+            "the file is a pickle of protocol 4 or 5: pickle.dump or another library wrote it, or torch.save did with "
+            "pickle_protocol=4 or 5, which weights_only=True does not read",
+            (CHECK,),
+        )
+    ],
     Message(
         ("Invalid magic number; corrupt file?",),
         "the file is a pickle, but torch.save did not write it: pickle.dump, joblib or another library did",

@@ -10,6 +10,7 @@ Why it matters
 
 Symptoms
     mat1 and mat2 must have the same dtype, but got Float and Double
+    expected m1 and m2 to have the same dtype, but got: float != double
     Or a file of twice the size.
 
 Detection

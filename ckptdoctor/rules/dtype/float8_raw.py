@@ -10,6 +10,7 @@ Why it matters
 
 Symptoms
     mat1 and mat2 must have the same dtype, but got Float and Float8_e4m3fn
+    expected m1 and m2 to have the same dtype, but got: float != c10::Float8_e4m3fn
 
 Detection
     Matrices of float8 in a model without anything that looks like a scale: those with scales are Q956. A warning where

@@ -11,6 +11,7 @@ Why it matters
 
 Symptoms
     mat1 and mat2 must have the same dtype, but got Float and Half
+    expected m1 and m2 to have the same dtype, but got: float != c10::Half
     expected scalar type Half but found Float
 
 Detection
@@ -37,12 +38,30 @@ from ckptdoctor.rules.messages import CHECK, Message, Way
 from ckptdoctor.rules.when import several_float_dtypes
 
 _TORCH = {"float64": "Double", "float32": "Float", "bfloat16": "BFloat16", "float16": "Half"}
+_MEET = "tensors of different dtypes meet ({one} and {other}): the checkpoint or the input was only partly cast"
+_CAST = (Way("cast all of it to one dtype", "model.float()"), CHECK)
+# as torch calls them in Python's words and in those of C++: a cast of integers would be another matter
+_FLOATS = r"Half|Float|BFloat16|Double|Float8_\w{1,20}|half|float|double"
 MESSAGES = (
     Message(
         ("expected scalar type",),
-        "tensors of different dtypes meet ({one} and {other}): the checkpoint or the input was only partly cast",
-        (Way("cast all of it to one dtype", "model.float()"), CHECK),
+        _MEET,
+        _CAST,
         then=r"(?P<one>Half|Float|BFloat16|Double)butfound(?P<other>Half|Float|BFloat16|Double)",
+    ),
+    Message(
+        ("mat1 and mat2 must have the same dtype, but got",),
+        _MEET,
+        _CAST,
+        then=rf"(?P<one>{_FLOATS})and(?P<other>{_FLOATS})",
+        also=("T553", "T556"),
+    ),
+    Message(
+        ("expected m1 and m2 to have the same dtype, but got:",),
+        _MEET,
+        _CAST,
+        then=rf"(?:c10::)?(?P<one>{_FLOATS})!=(?:c10::)?(?P<other>{_FLOATS})",
+        also=("T553", "T556"),
     ),
 )
 SICK = (

@@ -9,6 +9,7 @@ from ckptdoctor.checkpoint import KeyPath, show_path
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import and_more as and_more
 from ckptdoctor.wording import and_so_on, percent
+from ckptdoctor.wording import article as article
 from ckptdoctor.wording import beyond as beyond
 from ckptdoctor.wording import listed as listed
 from ckptdoctor.wording import plural as plural

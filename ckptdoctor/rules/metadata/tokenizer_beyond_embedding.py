@@ -34,9 +34,19 @@ from ckptdoctor.noun import noun
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import CHECK, Message
 from ckptdoctor.rules.metadata.config_against_tensors import embedding_tables
 from ckptdoctor.rules.when import file_beside
 
+MESSAGES = (
+    Message(
+        ("index out of range in self",),
+        "a number that was looked up in an embedding is not below its rows: the tokenizer (or whatever numbered the "
+        "input) has more entries than the weights",
+        (CHECK,),
+        near=("embedding",),
+    ),
+)
 _NAME = "model.safetensors"
 _MODEL = {"model.embed_tokens.weight": T((8, 4)), "lm_head.weight": T((8, 4))}
 _SHOWN = 3

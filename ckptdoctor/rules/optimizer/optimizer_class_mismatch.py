@@ -8,7 +8,8 @@ Why it matters
     ``load_state_dict`` silently accepts it. The first step fails, or begins with fresh moments.
 
 Symptoms
-    KeyError: 'exp_avg'
+    KeyError: 'step'
+    KeyError: 'exp_avg_sq'
     KeyError: 'max_exp_avg_sq'
 
 Detection
@@ -43,11 +44,24 @@ def _saved(options: dict[str, object], keeps: dict[str, object]) -> dict[str, ob
     return {"model": {"fc.weight": T((2, 4))}, "optimizer": {"state": {0: keeps}, "param_groups": groups}}
 
 
+_OTHER_CLASS = "the state belongs to a different optimizer class from the one that loaded it"
+_LEAVE_OUT = (Way("use the class that saved it, or", "leave the optimizer's state out"),)
+# what the classes of torch.optim (2.13) look up, in the options or in the state of a parameter, at their first step
+_LOOKED_UP = (
+    *("step", "sum", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "square_avg", "acc_delta", "mu_product"),
+    *("momentum_buffer", "eta", "mu", "ax", "prev", "step_size", "alpha", "rho", "etas", "dampening", "lambd"),
+)
 MESSAGES = (
     Message(
         ("KeyError: 'momentum'", "KeyError: 'betas'", "KeyError: 'amsgrad'", "KeyError: 'nesterov'"),
-        "the state belongs to a different optimizer class from the one that loaded it",
-        (Way("use the class that saved it, or", "leave the optimizer's state out"),),
+        _OTHER_CLASS,
+        _LEAVE_OUT,
+    ),
+    Message(
+        tuple([f"KeyError: '{name}'" for name in _LOOKED_UP]),
+        _OTHER_CLASS,
+        _LEAVE_OUT,
+        near=("torch/optim/", "torch\\optim\\"),  # anything may have a key of this name
     ),
     Message(
         ("KeyError: 'param_groups'", "KeyError('param_groups')"),

@@ -145,7 +145,7 @@ def _words(heads: tuple[Head, ...], arguments: tuple[tuple[str, int], ...]) -> t
         parameter = _parameter(arguments, {head.there for head in heads})
         way = f"{parameter}={classes}" if parameter else f"{classes:,} classes" if classes > 1 else "a single output"
         if classes > 1:
-            return f"The checkpoint is a {classes}-class model.", way
+            return f"The checkpoint is {wording.article(str(classes))} {classes}-class model.", way
         return "The checkpoint's head has a single output.", way
     named = [f"{head.module} {head.here:,} (the model {head.there:,})" for head in heads]
     others = wording.and_more(named, _SHOWN, "head")
@@ -175,7 +175,12 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     here, there, rank = first.here[0], first.there[0], len(first.here)
     classes = f"the last layer is for {here:,} classes in the checkpoint and for {there:,} in the model"
     ways = [Way(f"build the model for {here:,} classes, often with", f"num_classes={here}")]
-    if rank > 2:  # anchors times classes
+    if rest.error.transformers and rank <= 2:
+        ways = [
+            Way(f"build the model for {here:,} classes with", f"from_pretrained(..., num_labels={here})"),
+            Way("or train the head again", "from_pretrained(..., ignore_mismatched_sizes=True)"),
+        ]
+    elif rank > 2:  # anchors times classes
         classes = "the output layers have different sizes: the numbers of classes differ"
         ways = [Way("build the model with as many classes as the file has; its sizes", "ckptdoctor show FILE")]
     elif re.fullmatch(r"[\w.]{1,200}", first.module):

@@ -111,6 +111,7 @@ def of_an_error(rest: IncompatibleKeys) -> Iterator[Cause]:
     """Tables of tokens, and what has as many rows."""
     found = pairs_for(rest, "S502")
     if found:
-        resize = Way("resize the model to the file", f"model.resize_token_embeddings({found[0].here[0]})")
+        label = "resize the model to the file" + ("" if rest.error.transformers else ", in transformers with")
+        resize = Way(label, f"model.resize_token_embeddings({found[0].here[0]})")
         meaning = f"the vocabularies differ ({both_shapes(found[0])}): tokens were added, or the table was padded"
         yield Cause(meaning, Repair.BY_HAND, (resize,), mismatched=[pair.key for pair in found])

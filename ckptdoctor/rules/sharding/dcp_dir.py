@@ -28,7 +28,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.converting import convert_command
-from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.messages import AGAIN, Message, Way
 from ckptdoctor.rules.when import unusual_format
 
 _METADATA = b"\x80\x02ctorch.distributed.checkpoint.metadata\nMetadata\n)\x81}U\x13state_dict_metadata}sb."
@@ -40,6 +40,13 @@ MESSAGES = (
         "no command can read the pieces",
         (Way("see what the folder is", "ckptdoctor check FILE"),),
         then=r"['\"][^'\"]{0,500}?\.metadata['\"]",
+    ),
+    Message(
+        ("No such file or directory:",),
+        "the folder of torch.distributed.checkpoint lacks {file}, with the part of the tensors that one process wrote: "
+        "the copy or the save is not complete",
+        (Way("see what is missing", "ckptdoctor check FILE"), AGAIN),
+        then=r"['\"](?:[^'\"]{0,500}?[/\\])?(?P<file>__\d{1,6}_\d{1,6}\.distcp)['\"]",
     ),
     Message(
         ("Is a directory:",),

@@ -44,13 +44,21 @@ from ckptdoctor.rules.structure.odd_leaves import Leaf, non_tensors, sets_with_o
 from ckptdoctor.rules.when import more_than_weights
 
 _NET = {"fc.weight": T((2, 4)), "fc.bias": T((2,)), "out.weight": T((2, 2))}
+_REFUSED = "is invalid, expected torch.Tensor but received"
 MESSAGES = (
     Message(
-        ("is invalid, expected torch.Tensor but received",),
+        (f"{_REFUSED} <class 'collections.OrderedDict'>", f"{_REFUSED} <class 'dict'>"),
+        "a value in the dict is a dict of its own, and safetensors holds only tensors, not dicts of them",
+        (Way("save that dict alone, such as", 'safetensors.torch.save_file(weights["state_dict"], path)'),),
+        also=("W306",),
+    ),
+    Message(
+        (_REFUSED,),
         "a value in the dict is not a tensor ({kind}), and safetensors holds only tensors",
         (Way("leave out other values", "isinstance(value, torch.Tensor)"),),
         then=r"<class'(?P<kind>[\w.]{1,100})'>",
         also=("W306",),
+        general=1,
     ),
 )
 SICK = (

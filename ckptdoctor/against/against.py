@@ -342,7 +342,8 @@ class _Search:
         row = row_size(elements)
         if known >= elements.count or is_padding(self._reader(side, name), known // row):
             return ""
-        return f"its last {plural(elements.shape[0] - known // row, 'row')}, which are neither zeros nor copies of one"
+        rows = plural(elements.shape[0] - known // row, "row, which is", "rows, which are")
+        return f"its last {rows} neither zeros nor copies of one"
 
     def _why(self, name: str, place: Place) -> str:
         outcome, export = place.outcome, self.export.side.tensors[place.link.export]

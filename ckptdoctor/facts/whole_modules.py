@@ -29,6 +29,7 @@ from ckptdoctor.checkpoint.changed_trees import derived
 from ckptdoctor.facts import devices
 from ckptdoctor.facts.devices import FROM_CPU, UTILS
 from ckptdoctor.noun import field, noun, replace
+from ckptdoctor.wording import article
 
 # what torch.compile gives is pickled as a call of this class with the module that was compiled (since torch 2.6)
 _COMPILED = "torch._dynamo.eval_frame.OptimizedModule"
@@ -164,7 +165,9 @@ def _visited(place: _Place, found: _Found) -> list[_Place]:
     if compiled is not None:
         return [place.inner(compiled, "_orig_mod", Special("(0)"))]
     if node.class_name.startswith(_PACKING) and not node.class_name.endswith(_NOT_PACKING):
-        raise UnknownStateError(f"{place.name} is a {node.class_name}, which packs its weights when it is saved")
+        raise UnknownStateError(
+            f"{place.name} is {article(node.class_name)} {node.class_name}, which packs its weights when it is saved"
+        )
     assert isinstance(node.state, Mapping)
     state = {part: child for part, child in node.state.entries if isinstance(part, str)}
     found.doubts += _doubts(place, state)

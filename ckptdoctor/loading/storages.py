@@ -81,7 +81,7 @@ class StorageReader:
             if storage.nbytes % _itemsize(storage):
                 raise DamagedError(
                     f"Storage {storage.key} of {self._source.path} cannot be converted to this machine's "
-                    f"byte order: its {plural(storage.nbytes, 'byte')} are not a whole number of "
+                    f"byte order: its {plural(storage.nbytes, 'byte is', 'bytes are')} not a whole number of "
                     f"{storage.dtype.name} elements.",
                     offset=None if storage.extent is None else storage.extent.offset,
                 )

@@ -59,7 +59,7 @@ def heading(checkpoint: Checkpoint, width: int | None = None, of: int | None = N
 def _figures(summary: Summary, of: int | None = None) -> list[str]:
     if not summary.tensors:
         return ["no tensors"]
-    what = "parameters" if summary.has_model else "elements"
+    what = ("parameter" if summary.has_model else "element") + ("" if summary.parameters == 1 else "s")
     return [
         plural(summary.tensors, "tensor") if of is None else _matching(summary.tensors, of),
         f"{amount(summary.parameters)} {what}",

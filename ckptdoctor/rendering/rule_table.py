@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -64,7 +65,7 @@ def as_json(rules: Iterable[RulePage]) -> str:
 
 def page(rule: RulePage, width: int | None = None) -> str:
     """Return the documentation of one rule, under its code and name, and where it is published."""
-    lines = [f"{rule.code} {rule.name} · {rule.severity.value}", "", *_plain(rule.page).strip().split("\n")]
+    lines = [f"{rule.code} {rule.name} · {rule.severity.value}", "", *_plain_page(rule.page).strip().split("\n")]
     shown = [part for line in lines for part in _refitted(line, width)]
     return "\n".join([*shown, "", rule.address] if rule.address is not None else shown)
 
@@ -72,6 +73,20 @@ def page(rule: RulePage, width: int | None = None) -> str:
 def _refitted(line: str, width: int | None) -> list[str]:
     indent = line[: len(line) - len(line.lstrip())]
     return wrapped(line.strip(), width, indent) if line.strip() else [""]
+
+
+def _plain_page(text: str) -> str:
+    """Return a page without such marks; what torch prints keeps those that are its own."""
+    sections = re.split(r"(?m)^(?=\S)", text)
+    return "".join([_symptoms(each) if each.startswith("Symptoms\n") else _plain(each) for each in sections])
+
+
+def _symptoms(text: str) -> str:
+    lines = text.split("\n")
+    return "\n".join([_plain(line) if _NO_QUOTE.match(line) else line for line in lines])
+
+
+_NO_QUOTE = re.compile(r"\s*(?:Nothing|Often nothing|Or|A|An)\b")
 
 
 def _plain(text: str) -> str:

@@ -9,6 +9,7 @@ from shlex import quote
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, FileSource, StateDict, Tensor
+from ckptdoctor.checkpoint.missing import offer
 from ckptdoctor.edits.elements import View
 from ckptdoctor.errors import RefusedError, UsageError
 from ckptdoctor.facts.adapters import Adapter, AdapterPart, adapter_in
@@ -233,6 +234,8 @@ def _strength(config: Config | None, wanted: Wanted, adapter: Adapter, path: str
         return said
     if parameters <= _VECTORS:
         return Strength(OPTION, IA3)
+    if wanted.path and not os.path.exists(wanted.path):
+        raise RefusedError(f"{OPTION}: {wanted.path} does not exist.{offer(wanted.path)}")
     where = wanted.path or os.path.dirname(path) or "."
     raise RefusedError(
         f"The adapter's lora_alpha is not in any tensor, and there is no {ADAPTER_CONFIG} in {where}. "

@@ -131,7 +131,7 @@ class TensorBytes:
         if raw.size % width:
             raise DamagedError(
                 f"Storage {storage.key} of {self._source.path} cannot be converted to this machine's byte "
-                f"order: {plural(raw.size, 'byte')} are not a whole number of {kind.name} elements."
+                f"order: {plural(raw.size, 'byte is', 'bytes are')} not a whole number of {kind.name} elements."
             )
         raw.view(f"u{width}").byteswap(inplace=True)
         return raw

@@ -366,3 +366,13 @@ def _peak_of(command: str, folder: Path) -> int:
 
     result = subprocess.run([sys.executable, "-c", command], cwd=folder, capture_output=True, text=True, check=True)
     return int(result.stderr.rpartition("peak ")[2])
+
+
+def test_a_config_that_does_not_exist_is_said_not_to(tmp_path: Path) -> None:
+    """It is not looked for in itself."""
+    base = {"fc.weight": torch.ones(4, 4)}
+    adapter = {
+        f"base_model.model.fc.lora_{side}.weight": torch.ones(shape) for side, shape in (("A", (2, 4)), ("B", (4, 2)))
+    }
+    path = saved(wrapped(base, adapter), tmp_path / "a.pt")
+    assert "adapter_config.json does not exist." in refused(tmp_path, path, "adapter_config.json")

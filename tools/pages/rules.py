@@ -51,7 +51,7 @@ def seen(rule: Rule) -> tuple[list[str], list[str]]:
         elif _NO_MESSAGE.match(line):
             remarks.append(line)
         else:
-            messages.append(line.replace("``", "`"))
+            messages.append(line)
     return messages, remarks
 
 

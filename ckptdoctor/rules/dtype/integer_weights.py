@@ -9,7 +9,8 @@ Why it matters
     127. With ``assign=True`` torch rejects them.
 
 Symptoms
-    Only Tensors of floating point and complex dtype can require gradients Or garbage, without an error.
+    Only Tensors of floating point and complex dtype can require gradients
+    Or garbage, without an error.
 
 Detection
     Matrices called ``weight`` of int8, uint8 and other integers, in a module without another key that looks like a

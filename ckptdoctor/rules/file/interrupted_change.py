@@ -9,7 +9,7 @@ Why it matters
     Some of the new bytes may be in the file and others not. It may load and be wrong, so nothing in it is examined.
 
 Symptoms
-    None: it may load.
+    Nothing: it may load.
 
 Detection
     The journal is there. Its name changes in the moment in which the change is complete.

@@ -35,7 +35,7 @@ _AGAIN = "Copy or download it again and compare the sizes, or use the checkpoint
 MESSAGES = (
     Message(
         ("unexpected EOF, expected",),
-        "the file, in the format from before torch 1.6, is cut short: {bytes} bytes are missing from one storage on",
+        "the file, in the format from before torch 1.6, is cut short (bytes missing from one storage on: {bytes})",
         (CHECK, Way("then", "copy or download it again")),
         then=r"(?P<bytes>\d{1,30})morebytes",
     ),

@@ -142,10 +142,14 @@ def of_names(rest: IncompatibleKeys) -> Iterator[Cause]:
     found = [key for key in rest.unexpected if leaf(key) in (*STATS, COUNTER) and module_of(key) in modules]
     if not found:
         return
+    whose = (
+        "the layers that were saved counted their batches, as BatchNorm does, and used the statistics in evaluation"
+        if any(leaf(key) == COUNTER for key in found)
+        else "before torch 0.4 InstanceNorm saved them without using them; since then only layers made with "
+        "track_running_stats=True do"
+    )
     meaning = (
-        f"the file holds running statistics of norm layers that keep none in the model ({some_keys(found)}): before"
-        " torch 0.4 InstanceNorm saved them without using them; since then only layers made with"
-        " track_running_stats=True do"
+        f"the file holds running statistics of norm layers that keep none in the model, {some_keys(found)}: {whose}"
     )
     drop = Way("leave them out", "ckptdoctor fix FILE --auto TARGET --unsafe-fixes")
     ways = (drop, Way("or build the layers with", "track_running_stats=True"))

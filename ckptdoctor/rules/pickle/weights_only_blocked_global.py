@@ -194,7 +194,7 @@ def _message(objects: Objects) -> str:
 def _what(place: BlockedPlace, blocked: Sequence[Blocked]) -> str:
     """Return the class of the object itself: others that it refers to are told by torch's lines."""
     name = next(each.path for each in blocked if place in each.places)
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+    return f"{wording.article(name)} {name}"
 
 
 def _needs_import(found: tuple[Blocked, ...]) -> Problem:

@@ -126,8 +126,8 @@ def _repair(comparison: Comparison, keys: tuple[str, ...]) -> tuple[Fix | None, 
     if lacking:
         advice = (
             f"They may have other names in {comparison.reference.source}: "
-            f"{wording.plural(len(lacking), 'key')} of it has no weights yet, so none of these is dropped. "
-            "To see what would make the file fit, or that nothing does:"
+            f"{wording.plural(len(lacking), 'key of it has', 'keys of it have')} no weights yet, "
+            "so none of these is dropped. To see what would make the file fit, or that nothing does:"
         )
         return None, advice, (f"ckptdoctor fix FILE {auto_option(comparison)}",)
     return *drop_fix(comparison, keys, Safety.UNSAFE), ()

@@ -163,7 +163,8 @@ def _cause(comparison: Comparison, found: WrongSize) -> str:
         verb = "is" if number == 1 else "are"
         return f"Everything else fits: {wording.plural(number, 'key')} of additional blocks {verb} only in {side}."
     both = len(comparison.renamed.fits) + len(found.mismatched)
-    text = f"{len(found.mismatched):,} of {wording.plural(both, 'key')} that both have differ in shape"
+    differ = "differs" if len(found.mismatched) == 1 else "differ"
+    text = f"{len(found.mismatched):,} of {wording.plural(both, 'key')} that both have {differ} in shape"
     known = found.here.known
     if known is not None and found.there.known is None:
         return f"{text}; by its sizes the checkpoint is {known.name}."

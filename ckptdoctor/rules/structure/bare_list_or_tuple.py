@@ -40,7 +40,7 @@ _NET = {"fc.weight": T((2, 4)), "fc.bias": T((2,)), "bn.running_mean": T((2,))}
 MESSAGES = (
     Message(
         ("Expected state_dict to be dict-like, got <class '",),
-        "load_state_dict was given a {kind} instead of a dict of names and tensors",
+        "load_state_dict takes a dict of names and tensors, and what it was given is of the type {kind}",
         (SHOW,),
         then=r"(?P<kind>list|tuple|set|str|NoneType|torch\.Tensor|numpy\.ndarray)'",
     ),

@@ -9,8 +9,9 @@ Why it matters
     With ``strict=False`` it loads silently, and the model keeps its random weights.
 
 Symptoms
-    Missing key(s) in state_dict: … (all of them), or nothing with strict=False
+    Missing key(s) in state_dict: "conv1.weight", "bn1.weight", …
     size mismatch for fc.weight: copying a param with shape torch.Size([0]) from checkpoint, …
+    Or nothing, with strict=False.
 
 Detection
     The file is an empty dict; or it holds no model's weights, and a key like ``state_dict`` or ``model`` holds an empty

@@ -31,6 +31,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, StateDict, show_part, show_path
+from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.tensor import same_checksums
 from ckptdoctor.edits import Fix, Safety, TakeRoot
@@ -123,10 +124,7 @@ def _problem(
     return Problem(
         message=f"{lie} under {where}{more}",
         cause=cause,
-        torch_says=(
-            wording.missing_line(wanted.tensors if wanted is not None else map(names.bare, names.keys_of(first))),
-            wording.unexpected_line(_top(checkpoint)),
-        ),
+        torch_says=_torch_says(checkpoint, first, wanted),
         advice=advice,
         keys=tuple([each.path for each in found]),
         location=Location(path=first.path),
@@ -155,10 +153,14 @@ def _take(path: KeyPath) -> Fix:
     return Fix(f"keep only {place}", (TakeRoot(path),), Safety.UNSAFE, f"--root {shlex.quote(place)}")
 
 
-def _top(checkpoint: Checkpoint) -> list[str]:
-    if isinstance(checkpoint.tree, Mapping):
-        return [show_part(part) for part, _ in checkpoint.tree.entries]
-    return []
+def _torch_says(checkpoint: Checkpoint, first: StateDict, wanted: Reference | None) -> tuple[str, ...]:
+    tree = checkpoint.tree
+    if isinstance(tree, Items):
+        return (f"Expected state_dict to be dict-like, got <class '{tree.kind}'>.",)
+    missing = wording.missing_line(wanted.tensors if wanted is not None else map(names.bare, names.keys_of(first)))
+    if not isinstance(tree, Mapping) or not tree.entries:
+        return (missing,)
+    return (missing, wording.unexpected_line([show_part(part) for part, _ in tree.entries]))
 
 
 def _subscripts(path: KeyPath) -> str:

@@ -184,9 +184,10 @@ def _require_enough(path: str, kept: ParityFile, found: Losses) -> None:
         f"Nothing of it is intact, so it takes another copy of the whole file. Whether that is what was sealed, this "
         f"shows: ckptdoctor rebuild {quote(path)} --diff"
     )
+    blocks = f"{lost:,} of {plural(layout.blocks, 'block')} {'is' if lost == 1 else 'are'}"
     raise RefusedError(
-        f"{path}: {lost:,} of {plural(layout.blocks, 'block')} are lost, and {kept.path}{also} can rebuild {none} of "
-        f"them: at most {layout.parity} in each of {plural(layout.groups, 'group')}, {layout.parities:,} altogether. "
+        f"{path}: {blocks} lost, and {kept.path}{also} can rebuild {none} of them: "
+        f"at most {layout.parity} in each of {plural(layout.groups, 'group')}, {layout.parities:,} altogether. "
         f"{graft if lost < layout.blocks else all_of_it}"
     )
 

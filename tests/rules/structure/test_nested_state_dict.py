@@ -103,3 +103,14 @@ def test_in_a_folder_the_command_that_makes_a_file_is_named(tmp_path) -> None:
     out = tmp_path / "out.safetensors"
     convert(ConvertRequest((str(tmp_path / "saved"),), str(out), root="state_dict"))
     assert load_file(out).keys() == state["state_dict"].keys()
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_a_list_is_quoted_as_torch_refuses_it(tmp_path, kind):
+    """load_state_dict looks at no key of what is not a dict."""
+    weights = {"fc.weight": torch.ones(2, 2), "fc.bias": torch.ones(2)}
+    torch.save(kind([weights]), tmp_path / "a.pt")
+    (finding,) = found(tmp_path / "a.pt", "W301")
+    with pytest.raises(TypeError) as error:
+        torch.nn.Linear(2, 2).load_state_dict(torch.load(tmp_path / "a.pt"))
+    assert finding.torch_says == (str(error.value),)

@@ -7,6 +7,7 @@ restoring can be killed at any moment and started again.
 
 from __future__ import annotations
 
+import errno
 import os
 
 from ckptdoctor.errors import RefusedError
@@ -66,7 +67,7 @@ def _restore(disk: Disk, fd: int, record: FileRecord, shift: _Shift | None) -> N
         if shift.gap >= record.old_size:
             disk.truncate(fd, record.old_size)
         else:
-            disk.collapse(fd, shift.gap, shift.length)
+            _collapse(disk, fd, record, shift)
         disk.fsync(fd)
     for kept in record.kept:
         disk.pwrite(fd, kept.old, kept.at)
@@ -74,6 +75,19 @@ def _restore(disk: Disk, fd: int, record: FileRecord, shift: _Shift | None) -> N
     disk.fsync(fd)
     disk.set_time(fd, record.old_time)
     disk.fsync(fd)
+
+
+def _collapse(disk: Disk, fd: int, record: FileRecord, shift: _Shift) -> None:
+    """Take the inserted blocks out. Raises RefusedError for a copy on a file system that cannot."""
+    try:
+        disk.collapse(fd, shift.gap, shift.length)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            raise
+        raise RefusedError(
+            f"{record.name} was copied to a file system that cannot take blocks out of it, so nothing is restored. "
+            "Copy it and its journal to one that can (ext4, XFS), and undo the change there."
+        ) from error
 
 
 # ---- whether a file is the one that the journal is about
@@ -96,17 +110,20 @@ def require_complete(disk: Disk, fd: int, record: FileRecord, folder: str) -> No
 
 
 def require_hot(disk: Disk, fd: int, record: FileRecord, folder: str, own: bool) -> _Shift | None:
-    """Return how far the file is shifted. Raises RefusedError unless it is between the old and the new one."""
+    """Return how far the file is shifted. Raises RefusedError unless it is between the old and the new one.
+
+    It may be a copy, with a copy of the journal. A copy has its data elsewhere than the file had, which tells nothing
+    of how far a shift got: only a complete one is known by what is there.
+    """
     path, status = os.path.join(folder, record.name), disk.status(fd)
     other = RefusedError(
         f"{path} is not the file that was being fixed in place, so nothing is restored. Use another copy of it."
     )
-    if status.inode != record.inode:
-        raise other
     shift = None
     if record.inserted:
+        copied = status.inode != record.inode
         if status.size == record.old_size + record.inserted:
-            shift = _shift(disk.runs(fd), record)
+            shift = _Shift(0, record.inserted) if copied else _shift(disk.runs(fd), record)
         if shift is None and status.size != record.old_size:
             raise other
     elif not min(record.old_size, record.new_size) <= status.size <= max(record.old_size, record.new_size):

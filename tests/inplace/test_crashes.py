@@ -14,6 +14,7 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import FileIdentity
 from ckptdoctor.edits import Rename
 from ckptdoctor.edits.applied.wanted import wanted_of
+from ckptdoctor.errors import RefusedError
 from ckptdoctor.inplace.change import FileChange, Write, in_place
 from ckptdoctor.inplace.changing import change_files
 from ckptdoctor.inplace.history import undo
@@ -148,6 +149,41 @@ def ask_of(story, new, number, chances):
     undo(later, story.path)
     for state in itertools.islice(crashes(later, chances), number):
         story.require_recovered(state, new, chances)
+
+
+def copied(disk, story, dense):
+    """The same files and journals as a program copies them: other inodes, and holes filled, or kept."""
+    files = {"before them": File()}
+    for path, fd in disk.paths.items():
+        source = disk.files[fd]
+        blocks = set(range(-(-len(source.data) // BLOCK))) if dense else set(source.blocks)
+        files[path] = File(bytearray(source.data), blocks, source.time)
+    made = MemoryDisk(files)
+    assert all(made.paths[path] != disk.paths[path] for path in story.files)
+    return made
+
+
+@pytest.mark.parametrize("holes", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_copy_after_a_crash_is_restored_or_left_alone(way, holes, tmp_path):
+    """Every state whose blocks are where they were, or all further on, is restored; of others no byte is written."""
+    story, _ = told(way, tmp_path, holes)
+    chances = random.Random(f"{way} {holes} copied")
+    restored = 0
+    for state in itertools.islice(crashes(story.disk, chances), 60):
+        if os.path.basename(hot_journal(story.path)) not in state.names(place(story.path)[0]):
+            continue
+        copy = copied(state, story, chances.random() < 0.5)
+        left = story.contents(copy)
+        try:
+            undo(copy, story.path)
+        except RefusedError:
+            assert way in ("shifted", "two files")
+            assert story.contents(copy) == left
+            continue
+        assert story.contents(copy) == story.old
+        restored += 1
+    assert restored > 5
 
 
 def legacy_change(folder, longer):

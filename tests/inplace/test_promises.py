@@ -259,7 +259,7 @@ def test_a_journal_that_does_not_match_is_never_replayed(path):
 
 
 def test_an_interrupted_file_that_somebody_replaced_is_left_alone(zipped):
-    """Another file under the same name, and one that another program wrote into."""
+    """One that another program wrote into, and another file under the same name: a later save of the same model."""
     killed(zipped, *LONGER)
     half = zipped.read_bytes()
     zipped.write_bytes(half[:-9] + b"X" + half[-8:])
@@ -270,7 +270,25 @@ def test_an_interrupted_file_that_somebody_replaced_is_left_alone(zipped):
         assert "not the file that was being fixed" in said
         assert zipped.read_bytes() == left
         zipped.rename(zipped.with_name("away.pt"))
-        zipped.write_bytes(half)
+        save({f"module.layer{number}.weight": torch.randn(40, 50) for number in range(5)}, zipped)
+
+
+@pytest.mark.parametrize("options", [SHORTER, LONGER], ids=["shorter", "longer"])
+def test_a_copy_of_an_interrupted_file_and_its_journal_is_restored(path, options):
+    """By the command that check prints for it, and the first one stays as it is until it is restored itself."""
+    before = path.read_bytes()
+    killed(path, *options)
+    half = path.read_bytes()
+    shutil.copytree(path.parent, path.parent / "copy")
+    copy = path.parent / "copy" / path.name
+    assert (
+        f"ckptdoctor undo copy/{path.name}" in run_here("check", f"copy/{path.name}", cwd=path.parent).stdout.decode()
+    )
+    assert undo(copy) == (0, undo_text(path, options))
+    assert (copy.read_bytes(), path.read_bytes()) == (before, half)
+    assert not list(copy.parent.glob(".*hot*"))
+    assert undo(path)[0] == 0
+    assert path.read_bytes() == before
 
 
 def test_a_damaged_journal_is_never_replayed(zipped):

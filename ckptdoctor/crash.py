@@ -25,16 +25,17 @@ def installing() -> str:
     It is "pip install", if that is the pip that a shell would find.
     """
     from importlib.machinery import PathFinder
-    from shlex import quote
     from shutil import which
+
+    from ckptdoctor.shell import word
 
     own = os.path.dirname(os.path.abspath(sys.executable))
     if os.path.dirname(os.path.abspath(which("pip") or "")) == own:
         return "pip install"
     # environments of uv have none; setuptools watches for who looks for pip, and may warn, so it is not asked
     if PathFinder.find_spec("pip") is None:
-        return f"uv pip install --python {quote(sys.executable)}"
-    return f"{quote(sys.executable)} -m pip install"
+        return f"uv pip install --python {word(sys.executable)}"
+    return f"{word(sys.executable)} -m pip install"
 
 
 def require_torch_installed(*others: str) -> None:

@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parent.parent / "ckptdoctor"
 # The rooms of the house, in the order in which they can be read: each imports only what stands before it
 ORDER = (
     # words and nouns
-    *("wording", "brief", "noun", "regex", "errors", "crash", "config", "checkpoint"),
+    *("wording", "brief", "noun", "regex", "escape", "shell", "errors", "crash", "config", "checkpoint"),
     # bytes: pickles, files, other machines
     *("pickles", "writing", "inplace", "remote"),
     # what several rooms ask, edits and what they compute, containers
@@ -370,6 +370,8 @@ BEHIND_DOORS = {
     "look/test_inspector.py": {"values.extremes", "values.preview"},
     "test_python_api.py": {"api.arguments"},
     "test_docs.py": {"formats.registry", "rendering.sarif"},
+    # the words of commands, whatever they are
+    "test_shell.py": {"shell"},
     # what is shown of a noun, asked without the command around it
     "watching/test_watch.py": {"rendering.watch"},
     "cli/test_explain.py": {"rendering.explain"},

@@ -225,6 +225,6 @@ def complete(command: str) -> str:
     theirs = ARGUMENTS.get()
     if not theirs or " --model " not in command:
         return command
-    from shlex import join
+    from ckptdoctor.shell import joined
 
-    return f"{command} -- {join(theirs)}"
+    return f"{command} -- {joined(*theirs)}"

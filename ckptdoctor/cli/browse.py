@@ -17,6 +17,7 @@ from ckptdoctor.cli.options import WithModel, files, reference_options
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.errors import UsageError
 from ckptdoctor.examine.paths import require_openable
+from ckptdoctor.shell import quote
 
 _OPTIONS = (
     click.option("--serve", is_flag=True, help="Serve it as a web page; needs pip install 'ckptdoctor[web]'."),
@@ -108,7 +109,8 @@ def command(
         return ExitStatus.CLEAN
     require_serve(click.get_current_context())
     if not is_served() and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError(f"browse needs a terminal. Without one: ckptdoctor check {path}, or ckptdoctor show {path}.")
+        word = quote(path)
+        raise UsageError(f"browse needs a terminal. Without one: ckptdoctor check {word}, or ckptdoctor show {word}.")
     settings = Settings(model=model, config=config, like=like, root=root, deep=deep)
     return ExitStatus(run(path, theme, settings, other))
 

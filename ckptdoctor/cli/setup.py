@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator, Mapping
 
 import click
@@ -14,6 +13,7 @@ from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import quiet
 from ckptdoctor.errors import UsageError, WriteError
 from ckptdoctor.noun import noun
+from ckptdoctor.shell import quote
 
 _SHELLS = ("bash", "zsh", "fish")
 _MARK = "  # completion of ckptdoctor"
@@ -60,7 +60,7 @@ def command(what: str, shell: str | None, install: bool) -> ExitStatus:
     for line in done or [f"Nothing to do: {_short(home.script)} is up to date{loads}."]:
         succeed(line)
     if done:
-        succeed(f"Open a new shell to use it, or run: source {shlex.quote(home.script)}")
+        succeed(f"Open a new shell to use it, or run: source {quote(home.script)}")
     return ExitStatus.CLEAN
 
 
@@ -88,14 +88,14 @@ def _home(shell: str, environ: Mapping[str, str]) -> _Home:
         return _Home(os.path.join(folder, "fish", "completions", "ckptdoctor.fish"))
     data = environ.get("XDG_DATA_HOME") or os.path.join(home, ".local", "share")
     script = os.path.join(data, "ckptdoctor", f"completion.{shell}")
-    loading = f". {shlex.quote(script)}"
+    loading = f". {quote(script)}"
     if shell == "zsh":
         # the script registers itself with zsh's own completion, which not every .zshrc has begun
         loading = f"{{ (( $+functions[compdef] )) || {{ autoload -Uz compinit && compinit }}; {loading} }}"
         settings = os.path.join(environ.get("ZDOTDIR") or home, ".zshrc")
     else:
         settings = os.path.join(home, ".bashrc")
-    return _Home(script, settings, f"[ -f {shlex.quote(script)} ] && {loading}{_MARK}")
+    return _Home(script, settings, f"[ -f {quote(script)} ] && {loading}{_MARK}")
 
 
 def _installed(home: _Home, script: str) -> Iterator[str]:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import combinations
-from shlex import join, quote
 from time import perf_counter
 
 from ckptdoctor.checkpoint import ROOT, FileIdentity, KeyPath, NoteKind, Tensor, show_path
@@ -27,6 +26,7 @@ from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.plan import plan
 from ckptdoctor.repair.repair import repair
 from ckptdoctor.repair.request import FixRequest
+from ckptdoctor.shell import quote
 from ckptdoctor.wording import beyond
 
 # what torch wrote is edited where it stands, so that objects, device tags and checksums stay as they are
@@ -178,7 +178,7 @@ def _refusal(request: ConvertRequest, whole: Twins) -> RefusedError:
     return RefusedError(
         f"the same weights would be written twice: every tensor of {whole.one} has an equal twin in {whole.other}, "
         f"under another name\n  {names}{more}\n"
-        f"  choose: {join(['ckptdoctor', 'convert', whole.other, request.output])}, or --force to write both"
+        f"  choose: ckptdoctor convert {quote(whole.other)} {quote(request.output)}, or --force to write both"
     )
 
 

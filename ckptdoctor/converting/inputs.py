@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from shlex import quote
 
 from ckptdoctor import formats
 from ckptdoctor.brief import in_full
@@ -38,11 +37,13 @@ from ckptdoctor.formats.advice import converted_first
 from ckptdoctor.formats.folders.shards import shard_sets
 from ckptdoctor.formats.fresh.strided import refusal, segments
 from ckptdoctor.noun import noun, replace
+from ckptdoctor.shell import quote
 from ckptdoctor.wording import and_more
 from ckptdoctor.writing.checksums import Bytes
 
 # notes with which a copy of the values would be broken, or a guess
 _BROKEN = frozenset({NoteKind.TRUNCATED, NoteKind.ZIP_DAMAGED, NoteKind.PICKLE_DAMAGED, NoteKind.OFFSETS_INVALID})
+_SALVAGE = "ckptdoctor salvage"
 _DOUBTED = frozenset({*_BROKEN, *UNREAD, NoteKind.TENSOR_STATE, NoteKind.KEY_IN_TWO_FILES})
 
 
@@ -100,10 +101,9 @@ def require_whole(checkpoint: Checkpoint, path: str, root: KeyPath) -> None:
     require_one_value(checkpoint, path, root)
     broken = next((note for note in checkpoint.notes if note.kind in _BROKEN and concerns(note, root)), None)
     if broken is not None:
-        raise DamagedError(
-            f"{path}: {broken.message.rstrip('.')}. Recover what is intact: ckptdoctor salvage "
-            f"{quote(to_salvage(checkpoint, broken.member))}"
-        )
+        salvaged = to_salvage(checkpoint, broken.member)
+        way = "Use another copy of it." if salvaged is None else f"Recover what is intact: {_SALVAGE} {quote(salvaged)}"
+        raise DamagedError(f"{path}: {broken.message.rstrip('.')}. {way}")
     require_every_file(checkpoint, root)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 
@@ -23,6 +22,7 @@ from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.rules.incompatible_keys import LoadError
 from ckptdoctor.rules.kit.blocked import WEIGHTS_ONLY_SAFE
 from ckptdoctor.rules.registry import all_rules
+from ckptdoctor.shell import split, word
 from ckptdoctor.target.error_text import as_reference, loaded
 from ckptdoctor.wording import listed, plural
 
@@ -75,7 +75,7 @@ def way_to_the_model(
     if coverage is None or not _tells_all(error) or len(coverage.steps) < 2:
         return None
     whole, place, wanted = _expected(error, checkpoint)
-    root = (f"--root {shlex.quote(show_path(place))}",) if whole else ()
+    root = (f"--root {word(show_path(place))}",) if whole else ()
     for options in ((*root, "--strip-module"), _of_steps(report, coverage)):
         contents = _after(report.path, options)
         if contents is not None and _has_exactly(contents, wanted, ROOT if whole else place):
@@ -146,7 +146,7 @@ def _together(path: str, options: tuple[str, ...]) -> FixRequest | None:
     root, module, cpu, plain = None, False, False, False
     prefixes: list[str] = []
     codes: list[str] = []
-    for name, *value in map(shlex.split, options):
+    for name, *value in map(split, options):
         if name == "--root" and value and root is None and not module and not prefixes:
             root = value[0]
         elif name == "--strip-module" and not prefixes:

@@ -6,7 +6,6 @@ and the chain of repairs that makes the file fit a target (``--auto``).
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, get_args
 
@@ -19,6 +18,7 @@ from ckptdoctor.findings import Coverage, Finding, Severity
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.rules.registry import all_rules
+from ckptdoctor.shell import split
 from ckptdoctor.wording import beyond, plural
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def _offer(group: Sequence[Finding], selectable: Collection[str]) -> Offer:
 
 def _patterns(option: str) -> tuple[str, ...]:
     """Return the patterns of an option such as ``--drop a --drop 'b.*'``; () for any other."""
-    words = shlex.split(option)
+    words = split(option)
     if not words or words[::2] != [_DROP] * len(words[::2]) or len(words) % 2:
         return ()
     return tuple(words[1::2])

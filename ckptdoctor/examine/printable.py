@@ -7,7 +7,6 @@ weights is not brought to its target by a rename.
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from ckptdoctor.examine.paths import STANDARD_INPUT
 from ckptdoctor.findings import Coverage, Finding, Severity
 from ckptdoctor.noun import replace
 from ckptdoctor.remote import addresses
+from ckptdoctor.shell import quote, word
 
 if TYPE_CHECKING:
     from ckptdoctor.match.comparison import Comparison
@@ -32,6 +32,7 @@ _LOST = frozenset(
     {"F004", "F005", "F006", "F007", "F008", "F009", "F010", "F011", "F012", "F014", "F015", "C110", "C111", "X801"}
 )
 _UNLIKE_SEAL = "F012"
+_INCOMPLETE = ("X801",)  # convert refuses what is not complete, as it refuses damage
 _READ = 4 << 20  # bytes of parity, of which the file is read: with 1 % it has a hundred times as many
 _TRAINED = ("L906",)  # its repair leaves out what was trained: it can be asked for, and is no advice
 _AUTO = "--auto"
@@ -48,6 +49,8 @@ def printable(findings: Iterable[Finding], checkpoint: Checkpoint | None) -> lis
         found = [each for each in found if each.code not in _LAYOUT]
     if damaged or any(each.code in _IN_DOUBT for each in found):
         found = [each if each.code.startswith(_DAMAGE) else replace(each, fix=None) for each in found]
+    if damaged or any(each.code in _INCOMPLETE for each in fatal):
+        found = [_after_damage(each) for each in found]
     if checkpoint is None or not checkpoint.tensors:
         found = [_without_values(each) for each in found]
     return found
@@ -125,7 +128,7 @@ def _verifying(path: str) -> str:
     if os.path.realpath(where) == os.path.realpath(seal_beside(path)):
         return "ckptdoctor verify FILE"
     folder = os.path.dirname(where)
-    return f"ckptdoctor verify {shlex.quote(folder if os.path.isabs(path) else os.path.relpath(folder))}"
+    return f"ckptdoctor verify {quote(folder if os.path.isabs(path) else os.path.relpath(folder))}"
 
 
 def keeping(
@@ -197,9 +200,9 @@ def _passes_over(comparison: Comparison) -> bool:
 def _drafting(reference: Reference, root: KeyPath | None, shown: str) -> str:
     from ckptdoctor.repair.request import draft_path
 
-    where = f"--root {shlex.quote(show_path(root))} " if root else ""
+    where = f"--root {word(show_path(root))} " if root else ""
     draft = draft_path("draft" if shown == STANDARD_INPUT else shown)
-    return complete(f"ckptdoctor fix FILE {where}{_AUTO} {reference.option} --write-map {shlex.quote(draft)}")
+    return complete(f"ckptdoctor fix FILE {where}{_AUTO} {reference.option} --write-map {quote(draft)}")
 
 
 def _is_drafted(path: str, reference: Reference, root: KeyPath | None) -> bool:
@@ -218,8 +221,18 @@ def _is_drafted(path: str, reference: Reference, root: KeyPath | None) -> bool:
     return True
 
 
+def _converts(finding: Finding) -> bool:
+    return any(each.startswith("ckptdoctor convert ") for each in finding.commands)
+
+
+def _after_damage(finding: Finding) -> Finding:
+    if not _converts(finding):
+        return finding
+    return replace(finding, commands=(), advice="It can be converted once the damage is gone.")
+
+
 def _without_values(finding: Finding) -> Finding:
-    if not any(each.startswith("ckptdoctor convert ") for each in finding.commands):
+    if not _converts(finding):
         return finding
     return replace(finding, commands=(), advice="It has no readable values to convert.")
 

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from shlex import quote
 
 from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, Note, NoteKind
 from ckptdoctor.checkpoint.checkpoint import concerns, told_of, unread_files
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.remote import addresses
+from ckptdoctor.shell import quote
 
 # ---- folders of which a file is cut off
 
 
 # folders that are salvaged as a whole; of others, one names the file
 _WHOLE = ("sharded Hugging Face checkpoint", "Hugging Face model folder")
+# files that are salvaged, and what they are called in other folders
+_FORMATS = ("torch zip", "torch legacy", "safetensors")
+_FILES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 
 
 def is_salvaged_whole(checkpoint: Checkpoint) -> bool:
@@ -27,24 +30,33 @@ def is_salvaged_whole(checkpoint: Checkpoint) -> bool:
 
 
 def salvage_advice(checkpoint: Checkpoint, file: str) -> str:
-    """Return the command that recovers what is intact if ``file`` of the folder is damaged, as a sentence."""
+    """Return the command that recovers what is intact if ``file`` of the folder is damaged, as a sentence.
+
+    "" where no command does.
+    """
     if is_salvaged_whole(checkpoint):
         return "If there is no other copy, recover every intact tensor into a new folder: ckptdoctor salvage FILE"
-    path = quote(to_salvage(checkpoint, file))
-    return f"If there is no other copy, recover every tensor before the cut: ckptdoctor salvage {path}"
+    path = to_salvage(checkpoint, file)
+    if path is None:
+        return ""
+    return f"If there is no other copy, recover every tensor before the cut: ckptdoctor salvage {quote(path)}"
 
 
-def to_salvage(checkpoint: Checkpoint, member: str | None) -> str:
-    """Return the path to give to ``salvage`` where ``member`` is damaged.
+def to_salvage(checkpoint: Checkpoint, member: str | None) -> str | None:
+    """Return the path to give to ``salvage`` where ``member`` is damaged; None where salvage takes nothing of it.
 
     Of most folders it is the file that the member is, or is in.
     """
-    if not os.path.isdir(checkpoint.path) or is_salvaged_whole(checkpoint) or member is None:
+    if is_salvaged_whole(checkpoint):
         return checkpoint.path
+    if not os.path.isdir(checkpoint.path):
+        return checkpoint.path if checkpoint.format in _FORMATS else None
+    if member is None:
+        return None
     path = os.path.join(checkpoint.path, member)
     while not os.path.lexists(path) and len(path) > len(checkpoint.path):  # a record of a file
         path = os.path.dirname(path)
-    return path
+    return path if path.lower().endswith(_FILES) and os.path.isfile(path) else None
 
 
 # ---- what refuses to go on, and says what to do

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os.path
-from shlex import quote
 
 from ckptdoctor.checkpoint import Checkpoint, Storage
+from ckptdoctor.checkpoint.naming import stem_of
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.shell import quote
 
 
 def converted_first(path: str) -> str:
@@ -38,4 +39,4 @@ def conversion(path: str) -> str:
 
 def converted(path: str) -> str:
     """Return what such a conversion is called."""
-    return f"{os.path.splitext(path)[0]}.safetensors"
+    return f"{stem_of(path) if os.path.isdir(path) else os.path.splitext(path)[0]}.safetensors"

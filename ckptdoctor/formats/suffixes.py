@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import os.path
-from shlex import quote
 
 from ckptdoctor.checkpoint import Container, Note, NoteKind
 from ckptdoctor.errors import UsageError
+from ckptdoctor.shell import quote
 from ckptdoctor.wording import did_you_mean, format_name
 
 # suffixes of files that are written for torch, and those by which programs choose torch or safetensors

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from shlex import quote
 
 from ckptdoctor.checkpoint import Checkpoint, Tensor
+from ckptdoctor.checkpoint.naming import stem_of
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.shell import quote
 from ckptdoctor.wording import format_name
 
 
 def refused(path: str, name: str) -> RefusedError:
     """Return the error for edits of a file of the format ``name``: what makes a file that can be repaired."""
-    output = os.path.splitext(path.rstrip("/"))[0] + ".safetensors"
+    output = f"{stem_of(path) if os.path.isdir(path) else os.path.splitext(path)[0]}.safetensors"
     return RefusedError(
         f"{path} is a {name}, which cannot be repaired in place. Convert it first: ckptdoctor convert "
         f"{quote(path)} {quote(output)}"
@@ -48,7 +49,7 @@ def refusal(checkpoint: Checkpoint, command: str | None = None) -> RefusedError:
 
 def _single(checkpoint: Checkpoint) -> str:
     """Return a name for the one file: safetensors where that can hold everything."""
-    stem = os.path.basename(checkpoint.path.rstrip("/")).strip(".") or "model"
+    stem = stem_of(checkpoint.path)
     return f"{stem}.safetensors" if all(len(each.path) == 1 for each in checkpoint.tensors) else f"{stem}.pt"
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from shlex import quote
 
 from ckptdoctor.checkpoint import show_path
 from ckptdoctor.edits.grafts import GraftReport, Ground, Likeness
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.grafting.remote_copy import download_and_graft
 from ckptdoctor.grafting.request import GraftRequest
+from ckptdoctor.shell import quote
 from ckptdoctor.wording import and_so_on, first_few, listed, plural
 
 _NAMED = 3  # tensors that a message names

@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import Union
 
 from ckptdoctor.checkpoint import FileSource, FolderSource, show_path
+from ckptdoctor.checkpoint.naming import stem_of
 from ckptdoctor.checkpoint.progress import Progress, follow, phase
 from ckptdoctor.edits.grafts import FolderGraftReport, Ground, Likeness, Shard, ShardState
 from ckptdoctor.errors import DamagedError, NotACheckpointError, RefusedError, UnreadableError, UsageError, WriteError
@@ -220,7 +221,7 @@ def _report(request: GraftRequest, donor: str, shards: tuple[Shard, ...], likene
             stays = [f"  {each.name}: {each.why}" for each in report.left]
             raise RefusedError("\n".join([f"{request.path}: nothing can be healed:", *first_few(stays, _NAMED)]))
         return report
-    output = request.output or f"{request.path.rstrip(os.sep)}.grafted"
+    output = request.output or f"{stem_of(request.path)}.grafted"
     own = os.path.realpath(output) == os.path.realpath(request.path)
     if own and not request.force:
         raise WriteError(f"{output} is the original itself; give another folder, or replace its files with --force.")

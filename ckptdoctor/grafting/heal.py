@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from shlex import quote
 from time import perf_counter
 from typing import Union
 
@@ -46,6 +45,7 @@ from ckptdoctor.grafting.request import GraftRequest, output_of
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.remote.addresses import is_address, shown
 from ckptdoctor.remote.downloading import command, path_of
+from ckptdoctor.shell import quote
 from ckptdoctor.values.diff_bytes import same_bytes
 from ckptdoctor.wording import format_name, listed
 from ckptdoctor.writing import Part, Recipe, publish_together

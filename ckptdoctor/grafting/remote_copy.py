@@ -10,7 +10,6 @@ import os
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from shlex import quote
 from threading import RLock
 
 from ckptdoctor import formats
@@ -25,6 +24,7 @@ from ckptdoctor.remote import open_remote
 from ckptdoctor.remote.addresses import shown
 from ckptdoctor.remote.downloading import command
 from ckptdoctor.remote.source import RemoteSource
+from ckptdoctor.shell import quote
 from ckptdoctor.wording import format_name
 from ckptdoctor.writing.system import put
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 
 from ckptdoctor.errors import RefusedError, WriteError
 from ckptdoctor.inplace.disk import Disk
 from ckptdoctor.regex import regex
+from ckptdoctor.shell import quote
 from ckptdoctor.wording import system_says
 from ckptdoctor.writing.system import LOCKS
 
@@ -31,12 +31,12 @@ def require_safe(path: str, *, force: bool = False) -> None:
         instead = "Write a new folder: add -o OUT/."
         if os.path.islink(path):
             real = os.path.realpath(path)
-            raise RefusedError(f"{path} is a symbolic link to {real}. Name that folder: --in-place {shlex.quote(real)}")
+            raise RefusedError(f"{path} is a symbolic link to {real}. Name that folder: --in-place {quote(real)}")
         if not os.access(path, os.W_OK):
             raise RefusedError(f"{path} cannot be fixed in place: the folder is read-only. {instead}")
     else:
         real = os.path.realpath(path)
-        named = f"Name that file: --in-place {shlex.quote(real)}, or write a new one: add -o OUT."
+        named = f"Name that file: --in-place {quote(real)}, or write a new one: add -o OUT."
         _require_own(path, instead, named)
         if not os.access(os.path.dirname(real), os.W_OK):
             raise RefusedError(f"{path} cannot be fixed in place: the file or its folder is read-only. {instead}")

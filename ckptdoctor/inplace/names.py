@@ -6,9 +6,9 @@ Readers import this whenever they open a file: it needs nothing but the system's
 from __future__ import annotations
 
 import os
-import shlex
 
 from ckptdoctor.regex import regex
+from ckptdoctor.shell import quote
 
 _HOT, _UNDO = "ckptdoctor-hot", "ckptdoctor-undo"
 _LONGEST = 200  # bytes of a name: file systems allow 255, and the rest of the journal's name needs some
@@ -103,7 +103,7 @@ def _listed(folder: str) -> list[str]:
 
 def undo_command(owner: str) -> str:
     """Return the command that restores a file or folder."""
-    return f"ckptdoctor undo {shlex.quote(owner)}"
+    return f"ckptdoctor undo {quote(owner)}"
 
 
 def told(path: str, owner: str) -> str:

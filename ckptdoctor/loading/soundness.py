@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from shlex import quote
 
 from ckptdoctor.checkpoint import Checkpoint, FolderSource, KeyPath, Note, NoteKind, Source
 from ckptdoctor.checkpoint.checkpoint import concerns
@@ -11,6 +10,7 @@ from ckptdoctor.checkpoint.keypath import ROOT
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.formats import examine
 from ckptdoctor.remote import addresses
+from ckptdoctor.shell import quote
 
 _SAFETENSORS = "safetensors"
 # only headers of safetensors are said to have these

@@ -58,11 +58,10 @@ def measured(
 
 def _nothing(checkpoint: Checkpoint, pattern: str) -> str:
     """Return the sentence for a pattern without a match, with one that has some, or the way to the keys."""
-    from shlex import quote
-
     from ckptdoctor.filters.found import Findings
     from ckptdoctor.filters.suggestions import better_filter
     from ckptdoctor.filters.table import Table
+    from ckptdoctor.shell import quote
 
     table = Table(checkpoint.tensors)
     better = better_filter(pattern, table, Findings(table, ()))

@@ -5,7 +5,6 @@ Neither names nor shapes tell which of them is meant; only parts that hold the s
 
 from __future__ import annotations
 
-import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from glob import escape
@@ -19,6 +18,7 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.likeness import alike
 from ckptdoctor.match.second_names import is_one
 from ckptdoctor.noun import noun
+from ckptdoctor.shell import word
 
 _GROUPS = 64  # parts of which each is asked about by itself
 _PATTERNS = 8  # of one command
@@ -39,7 +39,7 @@ class RivalPart:
     @property
     def options(self) -> str:
         """The patterns as options of ``ckptdoctor fix``."""
-        return " ".join([f"--keep {shlex.quote(pattern)}" for pattern in self.keep])
+        return " ".join([f"--keep {word(pattern)}" for pattern in self.keep])
 
 
 @noun

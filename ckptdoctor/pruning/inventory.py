@@ -7,11 +7,11 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from shlex import quote
 
 from ckptdoctor.errors import RefusedError, UsageError
 from ckptdoctor.noun import noun
 from ckptdoctor.pruning.plan import Held, Pin
+from ckptdoctor.shell import quote
 from ckptdoctor.stores.schema import audit_command, open_inventory
 
 _FRESH = 3600  # seconds after its last change in which a broken checkpoint may still be written

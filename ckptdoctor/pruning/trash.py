@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from functools import partial
-from shlex import quote
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from ckptdoctor.checkpoint.process import patience
 from ckptdoctor.errors import DamagedError, RefusedError, UnreadableError, WriteError
 from ckptdoctor.noun import noun
+from ckptdoctor.shell import quote
 from ckptdoctor.wording import system_says
 from ckptdoctor.writing.system import sync_data, sync_directory
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import shlex
 from typing import NamedTuple
 from urllib.parse import unquote
 
 from ckptdoctor.errors import UsageError
 from ckptdoctor.remote.addresses import is_address, shown
+from ckptdoctor.shell import word
 
 
 def require_local(path: str) -> None:
@@ -40,15 +40,15 @@ def command(address: str) -> str:
     """Return the command that brings the file here, into the current folder."""
     scheme, _, rest = address.partition("://")
     if scheme == "s3":
-        return f"aws s3 cp {shlex.quote(address)} ."
+        return f"aws s3 cp {word(address)} ."
     if scheme in ("gs", "gcs"):
-        return f"gcloud storage cp {shlex.quote(f'gs://{rest}')} ."
+        return f"gcloud storage cp {word(f'gs://{rest}')} ."
     if scheme == "hf":
         place = taken_apart(address)
         kind = "" if place.kind == "model" else f" --repo-type {place.kind}"
-        return f"hf download {shlex.quote(place.repository)} {shlex.quote(place.file)}{kind} --local-dir ."
+        return f"hf download {word(place.repository)} {word(place.file)}{kind} --local-dir ."
     if scheme in ("http", "https"):
-        return f"curl -fLO {shlex.quote(address)}"
+        return f"curl -fLO {word(address)}"
     return f"python -c \"import fsspec; fsspec.filesystem({scheme!r}).get({rest!r}, '.')\""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from shlex import quote
 
 from ckptdoctor.checkpoint import (
     ROOT,
@@ -31,6 +30,7 @@ from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.numbers import amount, count, plain, plural, shape, size
 from ckptdoctor.rendering.summary import Summary, stored_bytes, summarise
 from ckptdoctor.rendering.wrapping import abridged, columns, joined
+from ckptdoctor.shell import quote
 from ckptdoctor.wording import and_more, format_name
 
 _NAMED_DTYPES = 3  # dtypes or devices named in the header before the rest is counted

@@ -188,7 +188,7 @@ def _name(path: KeyPath) -> str:
 
 
 def _next(report: GraftReport) -> str:
-    from ckptdoctor.rendering.shell import quote
+    from ckptdoctor.shell import quote
 
     return f"ckptdoctor {'salvage' if report.around else 'check --deep'} {quote(report.output or '')}"
 

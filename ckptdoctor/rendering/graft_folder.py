@@ -11,8 +11,8 @@ from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.json import SCHEMA, dump
 from ckptdoctor.rendering.numbers import plural, size
 from ckptdoctor.rendering.paint import Paint
-from ckptdoctor.rendering.shell import quote
 from ckptdoctor.rendering.wrapping import abridged, wrapped
+from ckptdoctor.shell import quote
 from ckptdoctor.wording import and_more, beyond, listed
 
 _LISTED = 60  # lines about files

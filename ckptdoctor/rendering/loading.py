@@ -9,8 +9,8 @@ from ckptdoctor.checkpoint import KeyPath
 from ckptdoctor.findings import Loader, NextStep
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.paint import Paint
-from ckptdoctor.rendering.shell import quote
 from ckptdoctor.rendering.wrapping import abridged, wrapped
+from ckptdoctor.shell import quote
 
 _REASON = 90  # characters of why torch refuses it
 

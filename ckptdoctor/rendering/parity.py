@@ -8,10 +8,10 @@ from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.json import SCHEMA, dump
 from ckptdoctor.rendering.numbers import size
 from ckptdoctor.rendering.paint import Paint
-from ckptdoctor.rendering.shell import quote
 from ckptdoctor.sealing.parity.layout import Layout
 from ckptdoctor.sealing.parity.losses import ParityVerdict
 from ckptdoctor.sealing.parity.rebuild import RebuildReport
+from ckptdoctor.shell import quote
 from ckptdoctor.wording import beyond, plural
 
 _RANGES = 10  # ranges of bytes that are named one by one

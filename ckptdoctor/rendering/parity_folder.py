@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.json import SCHEMA, dump
 from ckptdoctor.rendering.paint import Paint
-from ckptdoctor.rendering.shell import quote
 from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.sealing.parity.folders import FileState, FolderRebuildReport, RebuiltFile
+from ckptdoctor.shell import quote
 from ckptdoctor.wording import beyond, listed, plural
 
 _LISTED = 60  # files that are named one by one

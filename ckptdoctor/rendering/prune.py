@@ -12,7 +12,7 @@ from ckptdoctor.pruning.trash import Restored
 from ckptdoctor.rendering.escape import escape
 from ckptdoctor.rendering.json import SCHEMA, dump
 from ckptdoctor.rendering.numbers import plural, size
-from ckptdoctor.rendering.shell import quote
+from ckptdoctor.shell import quote
 
 
 def planned(made: Plan) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.rendering import parity
@@ -15,6 +14,7 @@ from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.sealing.manifest import IN_FOLDER, SUFFIX
 from ckptdoctor.sealing.seal import SealReport
 from ckptdoctor.sealing.verify import ChangedTensor, FileVerdict, Span, VerifyReport
+from ckptdoctor.shell import quote
 from ckptdoctor.wording import beyond, plural
 
 _LISTED = 20  # tensors and files that are named one by one
@@ -40,7 +40,7 @@ def _sealed(report: SealReport, paint: Paint) -> Iterator[str]:
     yield from parity.kept(report.parity)
     yield f"{paint.strong('wrote')} {escape(report.output)} in {report.seconds:.2f} s"
     if report.output.endswith((SUFFIX, IN_FOLDER)):
-        yield f"next · {paint.accent(f'ckptdoctor verify {shlex.quote(report.path)}')}"
+        yield f"next · {paint.accent(f'ckptdoctor verify {quote(report.path)}')}"
 
 
 def sealed_json(report: SealReport, version: str) -> str:
@@ -104,7 +104,7 @@ def _verified(report: VerifyReport, paint: Paint) -> Iterator[str]:
 def _linked(path: str, links: Sequence[str], command: str) -> Iterator[str]:
     """Yield what is left out of the seal of a folder, and how that is done by itself."""
     for each in links[:_LISTED]:
-        its = shlex.quote(os.path.join(path, *each.split("/")))
+        its = quote(os.path.join(path, *each.split("/")))
         why = "is a link to a folder elsewhere, which the seal leaves out"
         yield f"note · {_short(each)} {why}: ckptdoctor {command} {its}"
     if len(links) > _LISTED:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from shlex import quote
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, FileSource, StateDict, Tensor
@@ -18,6 +17,7 @@ from ckptdoctor.facts.siblings import Config, folder_of, read_config
 from ckptdoctor.formats.advice import converted_first
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.repair.adapter_strength import IA3, Strength, strength_of
+from ckptdoctor.shell import quote
 from ckptdoctor.wording import and_so_on, plural
 
 OPTION = "--merge-adapter"

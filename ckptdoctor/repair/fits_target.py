@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from shlex import quote
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, show_path
 from ckptdoctor.checkpoint.expectation import Expected, Reference, is_extra_state
@@ -28,6 +27,7 @@ from ckptdoctor.repair.name_map import UnfitError
 from ckptdoctor.repair.request import FixRequest, command_line
 from ckptdoctor.repair.witness import decided, equal_sets, under
 from ckptdoctor.rules.naming.known_layout_family import lacking
+from ckptdoctor.shell import quote
 from ckptdoctor.wording import and_more, plural
 
 _SHOWN = 5  # keys that a refusal names

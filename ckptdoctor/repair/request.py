@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 
 from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.checkpoint.naming import stem_of
 from ckptdoctor.checkpoint.process import complete
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits.casts import TARGETS, named
@@ -15,6 +15,7 @@ from ckptdoctor.errors import UsageError
 from ckptdoctor.match.shapes.projections import QKV_LAYOUTS
 from ckptdoctor.noun import field, noun, replace
 from ckptdoctor.repair.name_map import NameMap
+from ckptdoctor.shell import joined, quote
 from ckptdoctor.wording import did_you_mean, not_one_of
 
 ORTHOGONAL_MAPS = ORTHOGONAL
@@ -104,7 +105,7 @@ class FixRequest:
     def target(self) -> str:
         """The option that names the target; "" where none was named on a command line."""
         if self.error is not None:
-            return f"--error {shlex.quote(self.error)}"
+            return f"--error {quote(self.error)}"
         return self.reference.option if self.reference is not None else ""
 
     @property
@@ -115,7 +116,7 @@ class FixRequest:
 
 def command_line(request: FixRequest) -> str:
     """Return the command line that makes this request."""
-    words = ["ckptdoctor", "fix", request.path]
+    words: list[str] = []
     given = (("--root", request.root), ("--add-prefix", request.add_prefix), ("--dtype", request.dtype))
     merged = (("--merge-adapter", request.merge_adapter), ("--orthogonal-map", request.orthogonal_map))
     laid = ("--expert-layout", request.expert_layout)
@@ -141,10 +142,10 @@ def command_line(request: FixRequest) -> str:
     words += [] if request.name_map is None or not request.name_map.file else ["--map", request.name_map.file]
     words += [] if request.write_map is None else ["--write-map", request.write_map]
     words += ["--auto"] if request.auto else []
-    line = shlex.join(words)
+    line = " ".join(["ckptdoctor fix", quote(request.path), *([joined(*words)] if words else [])])
     if request.error is None and request.target:
         line += f" {request.target}"
-    line += "" if request.output is None else f" -o {shlex.quote(request.output)}"
+    line += "" if request.output is None else f" -o {quote(request.output)}"
     return complete(line)
 
 
@@ -153,8 +154,7 @@ def into_a_new_folder(request: FixRequest, flat: bool) -> FixRequest:
 
     It is next to the folder that is repaired, or in the one that was named for the output.
     """
-    path = os.path.normpath(request.path)
-    stem = "fixed" if os.path.basename(path) in ("", ".", "..") else f"{path}.fixed"
+    stem = f"{stem_of(request.path)}.fixed"
     if request.output is not None:
         folder = request.output if os.path.isdir(request.output) else os.path.dirname(request.output)
         stem = os.path.join(folder, os.path.basename(stem))
@@ -163,7 +163,7 @@ def into_a_new_folder(request: FixRequest, flat: bool) -> FixRequest:
 
 def draft_path(path: str) -> str:
     """Return where the draft map of a file goes: next to it."""
-    return f"{os.path.splitext(path.rstrip('/'))[0]}.map.json"
+    return f"{os.path.splitext(stem_of(path))[0]}.map.json"
 
 
 def substitution(text: str) -> Substitution:
@@ -215,7 +215,7 @@ def output_path(request: FixRequest, suffix: str | None, inside: str | None = No
     """
     if request.output is not None and not os.path.isdir(request.output):
         return request.output
-    stem, own = os.path.splitext(inside or request.path)
+    stem, own = os.path.splitext(inside or stem_of(request.path))
     if request.output is not None:
         return os.path.join(request.output, os.path.basename(stem) + (own if suffix is None else suffix))
     free = inside is not None and stem + (suffix or own) != request.path

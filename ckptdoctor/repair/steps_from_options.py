@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from shlex import join, quote
 
 from ckptdoctor.checkpoint import (
     Checkpoint,
@@ -36,6 +35,7 @@ from ckptdoctor.repair.name_map import name_edits, root_edits, turn_edits
 from ckptdoctor.repair.request import FixRequest, Substitution
 from ckptdoctor.repair.sharing import clone_edits, tie_edits
 from ckptdoctor.repair.weights_only import weights_only_edits
+from ckptdoctor.shell import quote, word
 
 _SHOWN = 6  # prefixes offered in a message
 
@@ -119,9 +119,8 @@ def _command(request: FixRequest) -> str:
     alone = FixRequest(request.path, request.output, weights_only_safe=True, force=request.force)
     if request != replace(alone, selection=request.selection) or request.selection.select is not None:
         return ""
-    output = [] if request.output is None else ["-o", request.output]
-    force = ["--force"] if request.force else []
-    return join(["ckptdoctor", "fix", request.path, "--weights-only-safe", *output, *force])
+    output = "" if request.output is None else f" -o {quote(request.output)}"
+    return f"ckptdoctor fix {quote(request.path)} --weights-only-safe{output}{' --force' if request.force else ''}"
 
 
 def _pattern_step(option: str, patterns: tuple[str, ...], find: Callable[..., tuple[object, ...]]) -> OptionStep:
@@ -233,8 +232,9 @@ def collision(label: str, one: str, other: str, name: str, prefix: str | None = 
     if prefix is not None:
         token = prefix.rstrip(".").replace(".", r"\.")
         rest = moving[len(prefix) :].split(".")[0]
-        return RefusedError("\n".join([*lines, f"  instead: --rename '{token}\\.{rest}={token[:3]}_{rest}'"]))
-    other = quote(f"^{re.escape(staying)}$=other_{staying}")
+        instead = word(f"{token}\\.{rest}={token[:3]}_{rest}")
+        return RefusedError("\n".join([*lines, f"  instead: --rename {instead}"]))
+    other = word(f"^{re.escape(staying)}$=other_{staying}")
     return RefusedError(
         "\n".join([*lines, f"  give one of them another name in a repair before this one: --rename {other}"])
     )

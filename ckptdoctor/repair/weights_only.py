@@ -7,8 +7,6 @@ NumPy a tensor, or lists where torch has no such elements. What cannot be said s
 
 from __future__ import annotations
 
-import shlex
-
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Sequence, Special, at, show_path, walk
 from ckptdoctor.checkpoint.first_bytes import pickle_protocol
 from ckptdoctor.checkpoint.patterns import dropped_paths
@@ -20,6 +18,7 @@ from ckptdoctor.facts.globals import NEEDS_IMPORT, Blocked, BlockedCause, blocke
 from ckptdoctor.facts.plain_data import plain_forms
 from ckptdoctor.rules.kit.blocked import conversion_edits
 from ckptdoctor.rules.registry import find_rule
+from ckptdoctor.shell import word
 from ckptdoctor.wording import first_few
 
 _LISTED = 10
@@ -89,7 +88,7 @@ def _drop_options(checkpoint: Checkpoint, paths: list[KeyPath]) -> str | None:
         return None
     if lost_without(checkpoint, found):  # an optimizer holds the very weights that the state dict keeps
         return None
-    return " ".join([f"--drop {shlex.quote(pattern)}" for pattern in patterns])
+    return " ".join([f"--drop {word(pattern)}" for pattern in patterns])
 
 
 def _entry(checkpoint: Checkpoint, path: KeyPath) -> KeyPath:

@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from functools import cache
-from shlex import quote
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, Role
 from ckptdoctor.checkpoint import Sequence as Items
@@ -29,6 +28,7 @@ from ckptdoctor.runs.kinds import Kind, Parts
 from ckptdoctor.runs.listing import below, read_json
 from ckptdoctor.runs.step import Position, of_contents, of_name, of_state
 from ckptdoctor.sealing.manifest import seal_above, seal_beside, seals_above
+from ckptdoctor.shell import quote
 from ckptdoctor.wording import listed
 
 

@@ -9,6 +9,7 @@ from functools import partial
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import FolderSource, NoteKind
+from ckptdoctor.checkpoint.naming import stem_of
 from ckptdoctor.checkpoint.source import Overlay
 from ckptdoctor.errors import (
     CkptDoctorError,
@@ -112,7 +113,7 @@ def salvage_folder(path: str, output: str | None = None, *, force: bool = False)
     owner = interrupted(path)
     if owner is not None:
         raise RefusedError(told(path, owner))
-    folder = _Folder(path, output or f"{path.rstrip('/' + os.sep)}.salvaged", _weights(path))
+    folder = _Folder(path, output or f"{stem_of(path)}.salvaged", _weights(path))
     if os.path.realpath(folder.output) == os.path.realpath(path):
         raise UsageError("The salvaged folder itself is never overwritten: give another one with -o.")
     folder.look()

@@ -12,13 +12,13 @@ import os
 import time
 from collections.abc import Iterator
 from functools import lru_cache
-from shlex import quote
 from typing import Any
 
 from ckptdoctor.errors import DamagedError, UnreadableError
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.regex import regex
 from ckptdoctor.remote.addresses import is_address
+from ckptdoctor.shell import quote
 from ckptdoctor.wording import system_says
 
 FORMAT = "ckptdoctor seal"

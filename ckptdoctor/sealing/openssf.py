@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 
+from ckptdoctor.checkpoint.naming import stem_of
 from ckptdoctor.sealing.manifest import Seal
 
 _PREDICATE = "https://model_signing/signature/v1.0"
@@ -18,7 +19,7 @@ _PREDICATE = "https://model_signing/signature/v1.0"
 
 def beside(path: str) -> str:
     """Return the file that the manifest of a path is written to: never in a folder, whose files it lists."""
-    return f"{path.rstrip('/' + os.sep)}.openssf.json"
+    return f"{stem_of(path)}.openssf.json"
 
 
 def statement(path: str, seal: Seal) -> bytes:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from hashlib import sha256
-from shlex import quote
 from time import perf_counter
 
 from ckptdoctor.checkpoint import FileSource, Source
@@ -34,6 +33,7 @@ from ckptdoctor.sealing.manifest import (
 from ckptdoctor.sealing.parity.losses import ParityVerdict, verdict
 from ckptdoctor.sealing.parity.table import SUFFIX as PARITY
 from ckptdoctor.sealing.seal import files_in, linked_folders
+from ckptdoctor.shell import quote
 from ckptdoctor.wording import did_you_mean
 
 Span = tuple[int, int]

@@ -19,6 +19,7 @@ from ckptdoctor.checkpoint.progress import phase
 from ckptdoctor.crash import installing
 from ckptdoctor.errors import MissingPackageError, UnreadableError, UsageError, WriteError
 from ckptdoctor.noun import noun
+from ckptdoctor.shell import quote
 from ckptdoctor.stores.schema import open_inventory
 from ckptdoctor.writing.interrupts import cleaned_up
 from ckptdoctor.writing.system import sync_directory
@@ -99,7 +100,7 @@ def _export(arrow: Any, rows: sqlite3.Connection, inventory: str, folder: str) -
         return written
     except (sqlite3.Error, zlib.error, UnicodeDecodeError, arrow.ArrowInvalid, arrow.ArrowTypeError) as error:
         raise UnreadableError(
-            f"{inventory} is damaged: {error}. Make it again with ckptdoctor audit STORE... -o {inventory}"
+            f"{inventory} is damaged: {error}. Make it again with ckptdoctor audit STORE... -o {quote(inventory)}"
         ) from error
     except OSError as error:
         raise WriteError(f"{folder} could not be written: {error.strerror or error}. Nothing has changed.") from error

@@ -21,10 +21,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
 from hashlib import blake2b
-from shlex import quote
 
 from ckptdoctor.errors import UnreadableError
 from ckptdoctor.remote.addresses import is_address
+from ckptdoctor.shell import quote
 
 VERSION = 2
 APPLICATION = 0x636B7064  # "ckpd", which file(1) and others may show

@@ -7,7 +7,6 @@ import importlib.util
 import json
 import os
 import re
-import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -18,6 +17,7 @@ from ckptdoctor.checkpoint.progress import begin
 from ckptdoctor.crash import require_torch_installed
 from ckptdoctor.errors import UnreadableError, UsageError
 from ckptdoctor.noun import replace
+from ckptdoctor.shell import quote
 from ckptdoctor.target import Reference, hub_cache
 from ckptdoctor.target.blame import in_words
 from ckptdoctor.target.building import TooManyError, build
@@ -45,7 +45,7 @@ def from_config(path: str) -> Reference:
     with offline(), redirect_stdout(sys.stderr):
         model_class = _model_class(library(file), name, file)
         found = built(lambda: model_class(model_class.config_class.from_dict(config)), name, file)
-    return replace(found, option=f"--config {shlex.quote(path)}")
+    return replace(found, option=f"--config {quote(path)}")
 
 
 def built(make: Callable[[], Any], name: str, file: str) -> Reference:

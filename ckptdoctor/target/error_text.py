@@ -6,7 +6,6 @@ key gets the shape of the unexpected key that ends alike, and is left out where 
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor
@@ -21,6 +20,7 @@ from ckptdoctor.noun import noun, replace
 from ckptdoctor.rules.incompatible_keys import IncompatibleKeys, LoadError
 from ckptdoctor.rules.kit.names_in_errors import same_tensors
 from ckptdoctor.rules.kit.weight_forms import changes
+from ckptdoctor.shell import quote
 from ckptdoctor.target import Expected, Reference
 
 # torch.nn.modules.batchnorm._NormBase: a layer with running stats counts its batches, since torch 0.4.1
@@ -118,7 +118,7 @@ def _told(error: LoadError, reference: Reference, guessed: dict[str, str]) -> Fr
     extra = reference.extra.union(filter(is_extra_state, error.missing))
     left_out = tuple([key for key in error.missing if key not in reference.tensors and key not in extra])
     enough = error.file and error.complete and not left_out
-    option = f"--error {shlex.quote(error.file)}" if enough else _INSTEAD
+    option = f"--error {quote(error.file)}" if enough else _INSTEAD
     return FromError(replace(reference, option=option, extra=extra), guessed, left_out, error.complete)
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 
 from ckptdoctor.errors import UsageError
+from ckptdoctor.shell import joined
 
 _PART = r"[A-Za-z0-9_](?:[\w.-]*[A-Za-z0-9_])?"
 _NAME = re.compile(rf"(?P<name>{_PART}(?:/{_PART})?)(?:@(?P<revision>[\w][\w./-]*))?", re.ASCII)
@@ -63,7 +63,7 @@ def fetch(text: str, file: str = "") -> str:
     assert found is not None
     words = ["hf", "download", found["name"], *([file] if file else [])]
     words += ["--revision", found["revision"]] if found["revision"] else []
-    return f"ckptdoctor downloads nothing; download it once: {shlex.join(words)}"
+    return f"ckptdoctor downloads nothing; download it once: {joined(*words)}"
 
 
 def root() -> str:

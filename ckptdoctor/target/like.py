@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 
 from ckptdoctor import formats
@@ -13,6 +12,7 @@ from ckptdoctor.checkpoint.tensor import shared_view
 from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
 from ckptdoctor.errors import DamagedError, NotACheckpointError, UsageError
 from ckptdoctor.remote.addresses import shown
+from ckptdoctor.shell import quote
 from ckptdoctor.target import Expected, Reference, hub_cache
 
 _SAFETENSORS = ".safetensors"
@@ -38,7 +38,7 @@ def from_checkpoint(path: str, root: str | None = None) -> Reference:
     tensors = {tensor.key: Expected(tensor.shape, tensor.dtype) for tensor in state_dict.tensors}
     extra = frozenset(filter(is_extra_state, (*tensors, *state_dict.others)))
     ties, once = _ties(state_dict.tensors), _once(state_dict.tensors)
-    option = f"--like {shlex.quote(shown(path))}"
+    option = f"--like {quote(shown(path))}"
     return Reference(shown(path), tensors, state_dict.path, option, ties, once=once, extra=extra, beside=checkpoint)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from ckptdoctor.crash import require_torch_installed
 from ckptdoctor.errors import CkptDoctorError, UsageError
 from ckptdoctor.noun import replace
 from ckptdoctor.remote.addresses import shown
+from ckptdoctor.shell import quote
 from ckptdoctor.target import Reference
 from ckptdoctor.target.blame import MEND, NO_CUDA, blame, own_place, own_traceback, wants_cuda
 from ckptdoctor.target.building import TooManyError, build, wants_values
@@ -61,7 +61,7 @@ def from_model(text: str, path: str | None = None, asked: Asked = lambda: None) 
         except BaseException as error:  # of any kind: it is not our code
             raise UsageError(_failure(target, found, error, path, extra)) from error
     option = text if extra.target is None else extra.target.text
-    return replace(made, option=f"--model {shlex.quote(option)}", root=root, by_file=file.was_asked)
+    return replace(made, option=f"--model {quote(option)}", root=root, by_file=file.was_asked)
 
 
 class _File:
@@ -155,8 +155,8 @@ def _command(target: NamedTarget, found: object, path: str | None, extra: Taken,
     if lacking:  # otherwise something that is given is wrong
         wanted = [*map(repr, known.arguments), *[f"{name}={value!r}" for name, value in known.keywords], *wanted]
     call = f"{target.module}:{'.'.join(target.attributes)}({', '.join(wanted) or '…'})"
-    option = f"--model {shlex.quote(call)}"
-    return option if path is None else complete(f"ckptdoctor check {shlex.quote(shown(path))} {option}")
+    option = f"--model {quote(call)}"
+    return option if path is None else complete(f"ckptdoctor check {quote(shown(path))} {option}")
 
 
 def _first(found: object) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import sys
 from contextlib import redirect_stdout
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from ckptdoctor.errors import UsageError
 from ckptdoctor.noun import replace
 from ckptdoctor.remote.addresses import is_address, shown
+from ckptdoctor.shell import word
 from ckptdoctor.target import Reference, hub_cache
 from ckptdoctor.target.blame import in_words
 from ckptdoctor.target.config import NAME, built, from_config, library, offline, read_config, require_plain
@@ -37,7 +37,7 @@ def from_transformers(text: str, path: str | None = None) -> Reference:
     the Hub is looked up in its cache. Raises UsageError, and UnreadableError for a config that cannot be read.
     """
     name = text.removeprefix(_LIBRARY)
-    option = f"--model {shlex.quote(text)}"
+    option = f"--model {word(text)}"
     if _CLASS.fullmatch(name) is None:
         return replace(from_config(name), option=option)
     target = parse_target(text)

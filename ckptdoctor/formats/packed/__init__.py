@@ -20,7 +20,6 @@ whatever a format of a plug-in reads are not known here. Zeros, which bombs are 
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -45,6 +44,7 @@ from ckptdoctor.formats.recognise.members import listed
 from ckptdoctor.formats.registry import built_in, format_named
 from ckptdoctor.formats.window import Part
 from ckptdoctor.noun import noun, replace
+from ckptdoctor.shell import quote
 from ckptdoctor.wording import format_name, plural
 
 __all__ = ["opened_inside", "passed_by"]
@@ -156,7 +156,7 @@ class _Opening:
             if inside is None:
                 return _without(self.outermost, candidates, wanted)
             if inside.locked:
-                how = f"unpack it with its password (unzip {shlex.quote(self.outermost.path)}), and open the result"
+                how = f"unpack it with its password (unzip {quote(self.outermost.path)}), and open the result"
                 guidance = f'"{shortened(inside.name, 80)}" in it is encrypted: {how}.'
                 return replace(self.outermost, guidance=guidance)
             try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shlex
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, cast
@@ -11,6 +10,7 @@ from typing import Any, Protocol, cast
 from ckptdoctor.checkpoint import Source
 from ckptdoctor.checkpoint.source import AsFile
 from ckptdoctor.errors import DamagedError, NotACheckpointError, TruncatedError
+from ckptdoctor.shell import quote
 
 _CHUNK = 1 << 20  # bytes read, and unpacked, at a time
 _MOST_MEMORY = 1 << 30  # what unpacking may need to know of earlier bytes (xz -9 takes 64 MiB)
@@ -135,7 +135,7 @@ def _zstandard(source: Source) -> Iterator[bytes]:
     try:
         import zstandard
     except ImportError as error:
-        how = f"pip install 'ckptdoctor[zstd]', or unpack it (zstd -d {shlex.quote(source.path)})"
+        how = f"pip install 'ckptdoctor[zstd]', or unpack it (zstd -d {quote(source.path)})"
         raise NotACheckpointError(
             f"{source.path} is a zstd file, which this Python cannot unpack by itself: {how}."
         ) from error

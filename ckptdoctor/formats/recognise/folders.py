@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from shlex import quote
 from typing import NamedTuple
 
 from ckptdoctor.checkpoint import Container, FolderSource
 from ckptdoctor.errors import UnreadableError
+from ckptdoctor.shell import quote
 
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 

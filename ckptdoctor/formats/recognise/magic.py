@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import shlex
 from typing import NamedTuple
 
 from ckptdoctor.checkpoint import Container, Note, Source
+from ckptdoctor.shell import quote
 
 
 class Found(NamedTuple):
@@ -19,7 +19,7 @@ class Found(NamedTuple):
 
 def container(source: Source, head: bytes, found: Found) -> Container:
     """Return the container of something that is recognised but not read."""
-    guidance = re.sub(r"\bFILE\b", lambda _: shlex.quote(source.path), found.guidance)
+    guidance = re.sub(r"\bFILE\b", lambda _: quote(source.path), found.guidance)
     return Container(source.path, source.size, found.name, head, False, guidance, found.notes, source.identity)
 
 

@@ -36,7 +36,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor
@@ -54,6 +53,7 @@ from ckptdoctor.rules.kit.weight_forms import WeightForm, changes
 from ckptdoctor.rules.messages import CHECK, NO_MODULE, Way, unknown_key
 from ckptdoctor.rules.signs import Sign
 from ckptdoctor.rules.when import adapter_keys
+from ckptdoctor.shell import quote
 
 _LEAD = "base_model.model."
 _Q = f"{_LEAD}layers.0.q_proj"
@@ -205,7 +205,7 @@ def _merging(adapter: Adapter, path: str) -> tuple[str, tuple[str, ...]]:
         return f"{what} ckptdoctor merges only LoRA and IA3. {_BY_PEFT}", ()
     config = os.path.join(os.path.dirname(path), _CONFIG)
     if os.path.isfile(config):
-        return f"{_MERGE}:", (f"ckptdoctor fix FILE --merge-adapter {shlex.quote(config)}",)
+        return f"{_MERGE}:", (f"ckptdoctor fix FILE --merge-adapter {quote(config)}",)
     said = "lora_alpha is not in any tensor, and its adapter_config.json is not here. If you know it (N)"
     return f"{_MERGE}; {said}:", ("ckptdoctor fix FILE --merge-adapter alpha=N",)
 

@@ -27,7 +27,6 @@ Repair
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict
@@ -43,6 +42,7 @@ from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.renames import how_many, rename_fix
 from ckptdoctor.rules.messages import CHECK, Message
 from ckptdoctor.rules.when import adapter_keys
+from ckptdoctor.shell import word
 
 _Q = "base_model.model.layers.0.q_proj"
 _NAMED = {f"{_Q}.lora_A.default.weight": T((2, 4)), f"{_Q}.lora_B.default.weight": T((4, 2))}
@@ -143,7 +143,7 @@ def _choice(adapter: Adapter) -> tuple[str, ...]:
     for kept in adapter.names[:_SHOWN]:
         patterns = [f"*.{escape(kept)}.*"] if any(f".{kept}." in key for key in keys) else []
         patterns += [f"*.{escape(kept)}"] if any(key.endswith(f".{kept}") for key in keys) else []
-        found.append(" ".join([f"--keep {shlex.quote(pattern)}" for pattern in patterns]))
+        found.append(" ".join([f"--keep {word(pattern)}" for pattern in patterns]))
     return tuple([f"ckptdoctor fix FILE {options}" for options in found])
 
 

@@ -23,7 +23,6 @@ Repair
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import StateDict
@@ -39,6 +38,7 @@ from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.names_in_errors import lead_cause
 from ckptdoctor.rules.kit.renames import rename_edits
 from ckptdoctor.rules.messages import BASE_MODEL, Message
+from ckptdoctor.shell import word
 
 _BASE = {
     "model.embed_tokens.weight": T((9, 4)),
@@ -122,12 +122,12 @@ def _fix(state_dict: StateDict, found: OnBase) -> Fix | None:
     edits, collision = rename_edits(state_dict, lambda key: found.wanted + key.removeprefix(found.lead))
     if collision is not None:
         return None
-    strip = f"--strip-prefix {shlex.quote(found.lead)} " if found.lead else ""
+    strip = f"--strip-prefix {word(found.lead)} " if found.lead else ""
     return Fix(
         f'replace "{found.lead}" with "{found.wanted}"',
         edits,
         Safety.CONFIRMED,
-        f"{strip}--add-prefix {shlex.quote(found.wanted)}",
+        f"{strip}--add-prefix {word(found.wanted)}",
     )
 
 

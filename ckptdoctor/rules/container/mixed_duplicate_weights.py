@@ -22,7 +22,6 @@ Repair
 from __future__ import annotations
 
 import os.path
-import shlex
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
@@ -31,6 +30,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.when import weights_of_torch_beside
+from ckptdoctor.shell import quote
 
 # names that one library takes for the same weights, in the order in which it prefers them
 _TWINS = (
@@ -77,10 +77,10 @@ def _problem(path: str, own: Sibling, other: Sibling, preferred: str) -> Problem
     apart = abs(own.size - other.size) > max(own.size, other.size) // 10 + _SLACK
     newer = own.name if own.mtime_ns > other.mtime_ns else other.name
     sizes = f" of {other.size:,} bytes ({own.size:,} here)" if apart else ""
-    beside = shlex.quote(os.path.join(os.path.dirname(path), other.name))
+    beside = quote(os.path.join(os.path.dirname(path), other.name))
     return Problem(
         message=f"{other.name}{sizes} is next to it, for the same weights",
         cause=f"Loaders take one of the two, most of them {preferred}. The newer one is {newer}.",
-        advice=(f"Compare them, and keep the right one: ckptdoctor check {shlex.quote(path)} --like {beside}"),
+        advice=(f"Compare them, and keep the right one: ckptdoctor check {quote(path)} --like {beside}"),
         severity=Severity.WARNING if apart else Severity.INFO,
     )

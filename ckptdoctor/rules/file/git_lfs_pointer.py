@@ -89,6 +89,6 @@ def _fields(head: bytes) -> dict[str, str]:
 
 def _include(path: str) -> str:
     """Return the path as an argument for a shell; relative to the repository is what git expects."""
-    import shlex
+    from ckptdoctor.shell import word
 
-    return shlex.quote(path)
+    return word(path)

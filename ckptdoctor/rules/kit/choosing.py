@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection
 from typing import NamedTuple
 
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.rivals import Rivals, rivals
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.shell import quote, word
 
 _SHOWN = 4  # parts of which each gets its command
 
@@ -29,7 +29,7 @@ def choice_of(comparison: Comparison, keys: Collection[str]) -> ChoiceAdvice | N
     names = wording.listed([f'"{part.prefix}"' for part in shown]) + wording.beyond(len(found.parts) - _SHOWN)
     if found.added:
         said = f"{target} has {names} with the same keys and shapes, and this file does not show which of them it is."
-        ways = [f"--add-prefix {shlex.quote(part.prefix)}" for part in shown]
+        ways = [f"--add-prefix {word(part.prefix)}" for part in shown]
     else:
         said = f"{names} fit {target} equally well, and nothing shows which one you mean."
         ways = [f"{part.options} {auto_option(comparison)}" for part in shown if part.options]
@@ -45,4 +45,4 @@ def _concerns(found: Rivals, keys: Collection[str]) -> bool:
 def auto_option(comparison: Comparison) -> str:
     """Return how to ask for the whole chain on the command line."""
     reference = comparison.reference
-    return f"--auto {reference.option or f'--like {shlex.quote(reference.source)}'}"
+    return f"--auto {reference.option or f'--like {quote(reference.source)}'}"

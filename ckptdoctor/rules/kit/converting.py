@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os.path
-import shlex
+
+from ckptdoctor.checkpoint.naming import stem_of
+from ckptdoctor.shell import quote
 
 
 def convert_command(path: str, suffix: str = ".safetensors", options: str = "") -> str:
     """Return how to make a safetensors file, or what the suffix says, of the checkpoint at ``path``."""
-    path = path.rstrip("/")
-    stem = path if os.path.isdir(path) else os.path.splitext(path)[0]
-    return f"ckptdoctor convert FILE {shlex.quote(stem + suffix)}{options and f' {options}'}"
+    stem = stem_of(path) if os.path.isdir(path) else os.path.splitext(path)[0]
+    return f"ckptdoctor convert FILE {quote(stem + suffix)}{options and f' {options}'}"
 
 
 def with_article(name: str) -> str:

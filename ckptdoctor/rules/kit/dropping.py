@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterable, Sequence
 
 from ckptdoctor.checkpoint.patterns import drop_patterns
@@ -13,6 +12,7 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.framework import Problem
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option, choice_of
+from ckptdoctor.shell import word
 
 _PATTERNS = 8  # --drop options on one command line
 _LEADS = 4  # modules that one line of Python names
@@ -25,7 +25,7 @@ def drop_fix(comparison: Comparison, keys: Iterable[str], safety: Safety) -> tup
     """
     going = [comparison.renamed.here[key] for key in keys]
     patterns = drop_patterns(comparison.checkpoint, going)
-    option = " ".join([f"--drop {shlex.quote(pattern)}" for pattern in patterns[:_PATTERNS]])
+    option = " ".join([f"--drop {word(pattern)}" for pattern in patterns[:_PATTERNS]])
     if len(patterns) > _PATTERNS and safety is not Safety.UNSAFE:
         return None, (
             f"They are scattered: it would take {len(patterns):,} options such as --drop {patterns[0]} to leave "

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from shlex import quote
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
@@ -24,6 +23,7 @@ from ckptdoctor.noun import noun
 from ckptdoctor.rules.incompatible_keys import Cause, IncompatibleKeys, Repair
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import Way
+from ckptdoctor.shell import word
 
 # where numbers differ the error is no target to repair the file for
 BY_MODEL = Way("repair it", "ckptdoctor fix FILE --auto --model MODULE:CLASS")
@@ -156,7 +156,7 @@ def lead_cause(rest: IncompatibleKeys, code: str, holder: str) -> Iterator[Cause
     missing, unexpected = found.missing, found.unexpected
     alone = found.fits and missing.issuperset(rest.missing) and unexpected.issuperset(rest.unexpected)
     option = "--add-prefix" if found.prefix.added else "--strip-prefix"
-    way = Way("repair it", f"ckptdoctor fix FILE {option} {quote(text)}")
+    way = Way("repair it", f"ckptdoctor fix FILE {option} {word(text)}")
     whole = Way("repair it", "ckptdoctor fix FILE --auto TARGET")
     ways = (way,) if alone or rest.error.warning else (whole,)
     yield Cause(f'{side} with "{text}": {holder}', Repair.SAFE, ways, missing=missing, unexpected=unexpected)

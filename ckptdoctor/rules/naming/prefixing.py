@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-
 from ckptdoctor.checkpoint import StateDict, show_part
 from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.findings import Location
@@ -13,6 +11,7 @@ from ckptdoctor.rules.framework import Problem
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import choice_of
 from ckptdoctor.rules.kit.renames import rename_edits
+from ckptdoctor.shell import word
 
 
 def prefix_problem(comparison: Comparison, state_dict: StateDict, prefix: Prefix, cause: str) -> Problem:
@@ -56,13 +55,13 @@ def _fix(comparison: Comparison, state_dict: StateDict, prefix: Prefix, renamed:
         return None
     verb = "add" if prefix.added else "strip"
     # whatever wrappers put before keys goes by one option, and before the prefix (repair.request)
-    options = [f"--drop {shlex.quote(show_part(path[-1]))}" for path in dropped]
+    options = [f"--drop {word(show_part(path[-1]))}" for path in dropped]
     options += ["--strip-module"] if comparison.name_fixes else []
     return Fix(
         f'{verb} "{prefix.text}"',
         edits,
         Safety.SAFE if _confirmed(comparison, prefix, renamed) else Safety.UNSAFE,
-        " ".join([*options, f"--{verb}-prefix {shlex.quote(prefix.text)}"]),
+        " ".join([*options, f"--{verb}-prefix {word(prefix.text)}"]),
     )
 
 

@@ -25,7 +25,6 @@ Repair
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint.expectation import EXTRA_STATE, is_extra_state
@@ -40,6 +39,7 @@ from ckptdoctor.rules.incompatible_keys import Repair
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.signs import Sign, leaf_among
+from ckptdoctor.shell import word
 
 _NET = {"mlp.linear_fc1.weight": T((8, 4)), "mlp.linear_fc2.weight": T((4, 8))}
 _EXTRA = {"mlp.linear_fc1._extra_state": T((16,), "uint8"), "mlp.linear_fc2._extra_state": T((0,), "uint8")}
@@ -134,7 +134,7 @@ def _drop(comparison: Comparison, going: list[str]) -> tuple[Fix | None, str]:
     staying = [key for key in (*state_dict.keys, *state_dict.others) if key not in gone]
     everywhere = f"*.{EXTRA_STATE}"
     patterns = [everywhere] if _all_of_them(going, staying) else key_patterns(going, staying)
-    shown = [f"--drop {shlex.quote(pattern)}" for pattern in patterns[:_PATTERNS]]
+    shown = [f"--drop {word(pattern)}" for pattern in patterns[:_PATTERNS]]
     if len(patterns) > _PATTERNS:
         return None, (
             f"They are scattered: it would take {len(patterns):,} options such as {shown[0]} to leave them out."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from glob import escape
 from itertools import islice
@@ -15,6 +14,7 @@ from ckptdoctor.edits import Drop, Fix, Safety
 from ckptdoctor.facts.optimizers import as_number
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.shell import word
 
 _READ = 16  # optimizers, and schedulers, of one file that are looked at
 
@@ -103,7 +103,7 @@ def forget_states(checkpoint: Checkpoint, optimizer: KeyPath, sick: Sequence[Key
         title = f"drop the states of {wording.plural(len(sick), 'parameter')}"
         return Fix(title, (Drop(tuple(sick)),), Safety.UNSAFE, " ".join(map(_drop, sick)))
     title = f"drop the states of {wording.all_of(len(every), 'parameter')}"
-    return Fix(title, (Drop(tuple(every)),), Safety.UNSAFE, f"--drop {shlex.quote(escape(show_path(place)) + '/*')}")
+    return Fix(title, (Drop(tuple(every)),), Safety.UNSAFE, f"--drop {word(escape(show_path(place)) + '/*')}")
 
 
 def forget(path: KeyPath, what: str) -> Fix | None:
@@ -112,4 +112,4 @@ def forget(path: KeyPath, what: str) -> Fix | None:
 
 
 def _drop(path: KeyPath) -> str:
-    return f"--drop {shlex.quote(escape(show_path(path)))}"
+    return f"--drop {word(escape(show_path(path)))}"

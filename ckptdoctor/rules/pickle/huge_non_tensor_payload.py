@@ -21,7 +21,6 @@ Repair
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import (
@@ -42,6 +41,7 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import more_than_tensors
+from ckptdoctor.shell import word
 
 LITTLE = 1_000_000  # bytes that are worth a word
 MUCH = 16_000_000  # and a warning
@@ -82,7 +82,7 @@ def _places(found: list[LargeValue]) -> str:
 def _command(found: list[LargeValue]) -> str:
     from glob import escape
 
-    patterns = [shlex.quote(escape(show_path(each.path))) for each in found[:_NAMED]]
+    patterns = [word(escape(show_path(each.path))) for each in found[:_NAMED]]
     return f"ckptdoctor fix FILE {' '.join([f'--drop {pattern}' for pattern in patterns])}"
 
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from shlex import quote
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, show_path
 from ckptdoctor.findings import Severity
@@ -33,6 +32,7 @@ from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems
 from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index_file, shard
 from ckptdoctor.rules.when import noticed
+from ckptdoctor.shell import quote
 
 _FIRST, _SECOND = shard(1), shard(2)
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from shlex import quote
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.siblings import SHARD, folder_of
@@ -35,6 +34,7 @@ from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.sharded_samples import ONE, TWO, shard
 from ckptdoctor.rules.when import numbered_file
+from ckptdoctor.shell import quote, word
 
 SICK = (
     Example("the first of two", ONE, "safetensors", metadata={"format": "pt"}, name=shard(1)),
@@ -53,7 +53,7 @@ def lone_shard(checkpoint: Checkpoint) -> Iterator[Problem]:
     if found is None or not found.missing:
         return
     folder = quote(os.path.dirname(checkpoint.path) or os.curdir)
-    first = quote(found.missing[0])
+    first = word(found.missing[0])
     yield Problem(
         message=f"this is file {found.number:,} of {found.count:,} of a checkpoint, and "
         f"{wording.abridged(found.missing, 2)} {'is' if len(found.missing) == 1 else 'are'} not next to it",

@@ -28,9 +28,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from functools import partial
-from shlex import quote
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Note, NoteKind
+from ckptdoctor.checkpoint.checkpoint import lists_all
 from ckptdoctor.facts.globals import dangerous
 from ckptdoctor.facts.reader_notes import is_salvaged_whole, salvage_advice
 from ckptdoctor.findings import Severity
@@ -42,6 +42,7 @@ from ckptdoctor.rules.kit.noticed import Noted, format_of, notes_of, problems
 from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index_file, shard
 from ckptdoctor.rules.messages import Message, Way, Weight
 from ckptdoctor.rules.when import noticed
+from ckptdoctor.shell import quote, word
 
 _FIRST, _SECOND = shard(1), shard(2)
 _AGAIN = "Download it again, or use another copy."
@@ -125,7 +126,7 @@ def _of_missing(subject: Noted, note: Note) -> str:
         return subject.guidance
     if not _is_sharded(subject):
         return "Copy it from where the checkpoint was saved, and check again."
-    name = quote(note.member) if note.member else "NAME"
+    name = word(note.member) if note.member else "NAME"
     again = f"Download it (for example with: hf download REPOSITORY --include {name}), and check again."
     return _with_salvage(again, subject, note)
 
@@ -141,7 +142,9 @@ def _of_damaged(subject: Noted, note: Note) -> str:
     complete = "ckptdoctor salvage " in again  # the reader's own command, with which its advice ends
     if is_salvaged_whole(subject):
         return _with_salvage(_AGAIN if complete else again, subject, note)
-    return again if complete else f"{again} More: ckptdoctor check {file}"
+    if complete or lists_all(subject):  # a file of a distributed checkpoint shows nothing without .metadata
+        return again
+    return f"{again} More: ckptdoctor check {file}"
 
 
 def _runs(checkpoint: Checkpoint, member: str) -> bool:

@@ -27,7 +27,6 @@ Repair
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, StateDict, show_part, show_path
@@ -50,6 +49,7 @@ from ckptdoctor.rules.messages import SHOW, Message, Way
 from ckptdoctor.rules.structure import sets
 from ckptdoctor.rules.structure.sets import BESIDE
 from ckptdoctor.rules.when import nested_weights
+from ckptdoctor.shell import word
 
 _WEIGHTS = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
 _OTHERS = {"fc.weight": T((2, 4), value=0.5), "fc.bias": T((2,), value=0.5)}
@@ -141,7 +141,7 @@ def _same_network(checkpoint: Checkpoint, one: StateDict) -> Sequence[StateDict]
 
 def _how_to_load(checkpoint: Checkpoint, path: KeyPath) -> tuple[str, tuple[str, ...]]:
     if not is_address(checkpoint.path) and os.path.isdir(checkpoint.path):
-        root = shlex.quote(show_path(path))
+        root = word(show_path(path))
         return "convert writes them as a file of their own:", (
             convert_command(checkpoint.path, options=f"--root {root}"),
         )
@@ -150,7 +150,7 @@ def _how_to_load(checkpoint: Checkpoint, path: KeyPath) -> tuple[str, tuple[str,
 
 def _take(path: KeyPath) -> Fix:
     place = show_path(path)
-    return Fix(f"keep only {place}", (TakeRoot(path),), Safety.UNSAFE, f"--root {shlex.quote(place)}")
+    return Fix(f"keep only {place}", (TakeRoot(path),), Safety.UNSAFE, f"--root {word(place)}")
 
 
 def _torch_says(checkpoint: Checkpoint, first: StateDict, wanted: Reference | None) -> tuple[str, ...]:

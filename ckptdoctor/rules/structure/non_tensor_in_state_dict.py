@@ -26,7 +26,6 @@ Repair
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, Opaque
@@ -42,6 +41,7 @@ from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.structure.odd_leaves import Leaf, non_tensors, sets_with_others
 from ckptdoctor.rules.when import more_than_weights
+from ckptdoctor.shell import word
 
 _NET = {"fc.weight": T((2, 4)), "fc.bias": T((2,)), "out.weight": T((2, 2))}
 _REFUSED = "is invalid, expected torch.Tensor but received"
@@ -144,7 +144,7 @@ def _fix(comparison: Comparison, found: list[Leaf]) -> Fix | None:
     patterns = key_patterns([each.key for each in found], staying)
     if len(patterns) > _PATTERNS:
         return None
-    option = " ".join([f"--drop {shlex.quote(pattern)}" for pattern in patterns])
+    option = " ".join([f"--drop {word(pattern)}" for pattern in patterns])
     edits = (Drop(tuple([each.path for each in found])),)
     return Fix(f"drop {wording.plural(len(found), 'value')}", edits, Safety.UNSAFE, option)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os.path
-import shlex
 from collections.abc import Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, show_path
@@ -11,6 +10,7 @@ from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.facts.weight_sets import tensors_of
 from ckptdoctor.remote.addresses import is_address
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.shell import quote, word
 
 # what training code saves next to the weights
 BESIDE = frozenset(("epoch", "global_step", "optimizer", "optimizer_states", "optimizer_state_dict", "lr_schedulers"))
@@ -29,8 +29,8 @@ def commands(checkpoint: Checkpoint, sets: Sequence[StateDict], wanted: Referenc
     """
     if not is_address(checkpoint.path) and os.path.isdir(checkpoint.path):
         return ()
-    roots = [shlex.quote(show_path(each.path)) for each in sets[:_NAMED] if each.path]
-    target = "" if wanted is None else f" --auto {wanted.option or f'--like {shlex.quote(wanted.source)}'}"
+    roots = [word(show_path(each.path)) for each in sets[:_NAMED] if each.path]
+    target = "" if wanted is None else f" --auto {wanted.option or f'--like {quote(wanted.source)}'}"
     return tuple([f"ckptdoctor fix FILE --root {root}{target}" for root in roots])
 
 

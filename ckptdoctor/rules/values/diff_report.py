@@ -22,7 +22,6 @@ Repair
 from __future__ import annotations
 
 import os.path
-import shlex
 from collections.abc import Iterator
 
 from ckptdoctor.facts.weight_sets import may_train
@@ -31,6 +30,7 @@ from ckptdoctor.match.same_as_base import SameAsBase
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.shell import quote
 
 _BASE: dict[str, object] = {"fc.weight": T((4, 3), value=0.5), "fc.bias": T((4,), value=0.25)}
 SICK = (Example("a bias that was trained", {**_BASE, "fc.bias": T((4,), value=0.75)}, like=_BASE, deep=True),)
@@ -61,7 +61,7 @@ def diff_report(found: SameAsBase) -> Iterator[Problem]:
         f"parameters) {'is' if len(same) == 1 else 'are'} byte-identical to {source}",
         cause=f"Others: {wording.module_groups({each.key: each.numel for each in different})}.",
         advice="diff shows how much each has changed:",
-        commands=(f"ckptdoctor diff {shlex.quote(source)} FILE --values",) if os.path.exists(source) else (),
+        commands=(f"ckptdoctor diff {quote(source)} FILE --values",) if os.path.exists(source) else (),
         keys=tuple([each.path for each in different]),
         location=Location(path=comparison.path),
     )

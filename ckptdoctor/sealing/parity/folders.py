@@ -10,10 +10,10 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from enum import Enum
-from shlex import quote
 from time import perf_counter
 
 from ckptdoctor.checkpoint import FolderSource
+from ckptdoctor.checkpoint.naming import stem_of
 from ckptdoctor.checkpoint.progress import phase
 from ckptdoctor.errors import DamagedError, RefusedError, UnreadableError, UsageError, WriteError
 from ckptdoctor.inplace.names import interrupted, told
@@ -22,6 +22,7 @@ from ckptdoctor.sealing.manifest import SealedFile, read_seal, seal_beside
 from ckptdoctor.sealing.parity.rebuild import RebuildReport, Seen, examine, part_of, rebuild, size_and_digest
 from ckptdoctor.sealing.parity.table import SUFFIX, is_parity
 from ckptdoctor.sealing.seal import LEFT_OUT, unlisted
+from ckptdoctor.shell import quote
 from ckptdoctor.wording import first_few, listed, system_says
 from ckptdoctor.writing import Copy, Part, Recipe, publish_together
 from ckptdoctor.writing.folder import publish_folder
@@ -189,7 +190,7 @@ def _report(
             stays = [f"  {each.name}: {each.why}" for each in report.left]
             raise RefusedError("\n".join([f"{path}: nothing can be rebuilt:", *first_few(stays, _NAMED)]))
         return report
-    wanted = output or f"{path.rstrip(os.sep)}.rebuilt"
+    wanted = output or f"{stem_of(path)}.rebuilt"
     own = os.path.realpath(wanted) == os.path.realpath(path)
     again = f"ckptdoctor rebuild {quote(path)} -o {quote(path)} --force"
     if own and not force:

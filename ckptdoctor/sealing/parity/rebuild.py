@@ -6,7 +6,6 @@ import os
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, closing
 from hashlib import sha256
-from shlex import quote
 from time import perf_counter
 
 from ckptdoctor.checkpoint import FileIdentity, FileSource
@@ -21,6 +20,7 @@ from ckptdoctor.sealing.parity import table
 from ckptdoctor.sealing.parity.code import SLICE, rebuilt, require_installed
 from ckptdoctor.sealing.parity.losses import Losses, losses
 from ckptdoctor.sealing.parity.table import ParityFile, read_parity
+from ckptdoctor.shell import quote
 from ckptdoctor.wording import plural
 from ckptdoctor.writing import Copy, Part, Recipe, Segment, publish
 from ckptdoctor.writing.system import put

@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from hashlib import sha256
-from shlex import quote
 from typing import Any
 
 from ckptdoctor.checkpoint import FileSource
@@ -19,6 +18,7 @@ from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.noun import noun
 from ckptdoctor.regex import regex
 from ckptdoctor.sealing.parity.layout import LARGEST, MOST, Layout
+from ckptdoctor.shell import quote
 
 SUFFIX = ".parity"
 KIND = b'{"format":"ckptdoctor parity"'

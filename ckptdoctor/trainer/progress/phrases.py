@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from ckptdoctor.rendering.shell import quote
+from ckptdoctor.shell import quote
 from ckptdoctor.trainer.config import PROCESSES, RunConfig
 from ckptdoctor.trainer.events import Ended, EpochDone, Saved, Started, StepDone
 from ckptdoctor.trainer.progress.page import PAGE

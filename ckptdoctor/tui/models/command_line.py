@@ -9,7 +9,7 @@ from ckptdoctor.checkpoint import KeyPath, show_path
 from ckptdoctor.checkpoint.process import complete
 from ckptdoctor.diagnose.settings import SOURCES, Settings
 from ckptdoctor.filters.language import parse
-from ckptdoctor.rendering.shell import quote, word
+from ckptdoctor.shell import quote, word
 
 if TYPE_CHECKING:
     from ckptdoctor.repair.request import FixRequest

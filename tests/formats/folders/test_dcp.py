@@ -173,7 +173,7 @@ def test_repairs_are_refused(one):
     """The refusal names the command that makes one file of it."""
     with formats.opened(one) as (source, container):
         checkpoint = formats.read(source, container)
-        with pytest.raises(RefusedError, match=f"ckptdoctor convert {one} {one.name}.pt"):
+        with pytest.raises(RefusedError, match=f"ckptdoctor convert {one} {one}.pt"):
             formats.format_named(container.format).write(wanted_of(checkpoint, ()), source)
 
 

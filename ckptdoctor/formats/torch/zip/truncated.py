@@ -8,7 +8,6 @@ in the descriptor behind it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from shlex import quote
 
 from ckptdoctor.checkpoint import Container, DType, Note, NoteKind, Source, Storage
 from ckptdoctor.checkpoint.notes import IN_FRONT
@@ -22,6 +21,7 @@ from ckptdoctor.formats.torch.zip.local_headers import first_name
 from ckptdoctor.formats.torch.zip.records import Record, raw_name, shown
 from ckptdoctor.noun import field, noun
 from ckptdoctor.pickles import decode
+from ckptdoctor.shell import quote
 
 # a file that ends in this many zero bytes was given its full size before its contents
 _ZEROS = 4096

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Mapping as AnyMapping
+from glob import escape
 
+from ckptdoctor import formats
 from ckptdoctor.checkpoint import (
     ROOT,
     KeyPath,
@@ -15,29 +18,33 @@ from ckptdoctor.checkpoint import (
     Role,
     Tensor,
     at,
-    children,
     show_part,
     show_path,
     walk,
 )
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.checkpoint.changed_trees import changed_at, tensors_in
+from ckptdoctor.checkpoint.naming import stem_of
 from ckptdoctor.checkpoint.roots import beside
 from ckptdoctor.checkpoint.sharing import shared
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.weights import weights_among
+from ckptdoctor.converting.request import DCP, ConvertRequest
 from ckptdoctor.edits.elements import NewStorage
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.whole_modules import outermost_modules
-from ckptdoctor.formats.fresh import pickling
 from ckptdoctor.formats.fresh.safetensors import Entry, code_of
 from ckptdoctor.formats.fresh.strided import refusal
+from ckptdoctor.formats.fresh.torch_zip import unwritable
+from ckptdoctor.formats.suffixes import TORCH_ZIP
 from ckptdoctor.noun import noun, replace
+from ckptdoctor.shell import quote, word
 from ckptdoctor.wording import first_few
 
 _LISTED = 10  # what is refused is named one by one up to here
 _METADATA = "_metadata"
 _PROGRAMS = ("TorchScript archive", "torch.export program")  # their tensors beside the state dict are attributes of it
+_OFFERED = 4  # options of a command that a refusal prints
 _ALONE = "tensor"  # what a tensor without a name is called
 
 
@@ -254,18 +261,45 @@ def entries_of(named: Iterable[tuple[str, Tensor]]) -> list[Entry]:
     return found
 
 
-def require_torch(node: Node, root: KeyPath) -> None:
-    """Raise RefusedError with the list of what cannot be written into an archive of torch."""
-    trouble = []
-    stack: list[tuple[KeyPath, Node]] = [(root, node)]
-    while stack:
-        path, each = stack.pop()
-        reason = pickling.unsayable(each) or (refusal(each) if isinstance(each, Tensor) else None)
-        if reason is not None:
-            trouble.append((show_path(path), reason))
-        elif isinstance(each, (Mapping, Items)):
-            stack += reversed([((*path, part), child) for part, child in children(each)])
-    _refuse(trouble, "a torch file", "choose the part without them: --root KEY")
+def require_torch(tree: Node, root: KeyPath, request: ConvertRequest) -> None:
+    """Raise RefusedError with the list of what torch's containers cannot hold of what is at ``root``."""
+    trouble = list(unwritable(at(tree, root), root))
+    if not trouble:
+        return
+    what = "a distributed checkpoint" if request.target == DCP else "a torch file"
+    ways = [*_parts_without(tree, root, trouble), *([] if root else _written_without(request, trouble))]
+    other = "a part without them: --root KEY" if root else "save it again without them: no command leaves them out"
+    way = ", or ".join(ways) or other
+    _refuse([(show_path(path), reason) for path, reason in trouble], what, way)
+
+
+def _parts_without(tree: Node, root: KeyPath, trouble: Sequence[tuple[KeyPath, str]]) -> Iterator[str]:
+    """Yield the option for each part that has tensors, and nothing that is in the way, where ``root`` was not named."""
+    if root or not isinstance(tree, Mapping):
+        return
+    broken = {path[:1] for path, _ in trouble}
+    whole = [part for part, child in tree.entries if (part,) not in broken and isinstance(child, Mapping)]
+    whole = [part for part in whole if next(tensors_in(at(tree, (part,))), None) is not None]
+    yield from [f"--root {word(show_part(part))}" for part in whole[:_OFFERED]]
+
+
+def _written_without(request: ConvertRequest, trouble: Sequence[tuple[KeyPath, str]]) -> Iterator[str]:
+    """Yield the command that writes everything else into a file, where one does and leaves out no tensor."""
+    if len(request.paths) > 1 or len(trouble) > _OFFERED:
+        return
+    (path,) = request.paths
+    original, places = formats.open_checkpoint(path), [place for place, _ in trouble]
+    if [place for place, _ in unwritable(original.tree)] != places or not original.tensors:
+        return  # what is converted was edited before
+    if any(not place or not all(isinstance(part, str) for part in place) for place in places):
+        return  # all of it, or members of lists, without which the others would move
+    if any(next(tensors_in(at(original.tree, place)), None) is not None for place in places):
+        return
+    stem = stem_of(path) if os.path.isdir(path) else f"{os.path.splitext(path)[0]}.fixed"
+    output = request.output if request.target == TORCH_ZIP else f"{stem}.pt"
+    dropped = " ".join([f"--drop {word(escape(show_path(each)))}" for each in places])
+    then = "" if output == request.output else ", and convert what that writes"
+    yield f"leave them out{then}: ckptdoctor fix {quote(path)} {dropped} -o {quote(output)}"
 
 
 def _refuse(trouble: Sequence[tuple[str, str]], what: str, way: str) -> None:

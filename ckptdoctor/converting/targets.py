@@ -132,7 +132,7 @@ class _Taken:
         return path, sidecar(None, self.texts, {}, os.path.basename(request.paths[0]))
 
 
-def _taken(wanted: Wanted, root: KeyPath) -> _Taken:
+def _taken(wanted: Wanted, root: KeyPath, request: ConvertRequest) -> _Taken:
     """Return what is at ``root``. Raises RefusedError with a list of what cannot be written."""
     metadata, tree = wanted.contents.metadata or {}, wanted.contents.tree
     place, back = place_of_metadata(tree), tuple[tuple[str, str], ...]()
@@ -140,14 +140,14 @@ def _taken(wanted: Wanted, root: KeyPath) -> _Taken:
         tree, back = restored(tree, metadata, place)
     elif place:
         metadata = {}
-    require_torch(at(tree, root), root)
+    require_torch(tree, root, request)
     texts = {key: text for key, text in metadata.items() if (key, text) not in (*back, *_FORMAT.items())}
     return _Taken(moved(at(tree, root), root, ROOT), back, texts)
 
 
 def to_torch(request: ConvertRequest, wanted: Wanted, root: KeyPath) -> Output:
     """Return what is at ``root`` as an archive. Raises RefusedError with a list of what cannot be written."""
-    found = _taken(wanted, root)
+    found = _taken(wanted, root, request)
     made = torch_zip.arranged(found.node, wanted.original, request.output, wanted.file)
     report = replace(
         report_of(request, wanted, made.contents.tensors),
@@ -168,7 +168,7 @@ def to_torch(request: ConvertRequest, wanted: Wanted, root: KeyPath) -> Output:
 
 def to_dcp(request: ConvertRequest, wanted: Wanted, root: KeyPath) -> Output:
     """Return what is at ``root`` as a folder. Raises RefusedError with a list of what cannot be written."""
-    found = _taken(wanted, root)
+    found = _taken(wanted, root, request)
     apart = flat(found.node, root)
     made = dcp.arranged(apart, wanted.original, wanted.file)
     tensors = [stored.shown for stored in made.stored.values() if stored.shown is not None]
@@ -194,7 +194,7 @@ def _left_out(node: Node, apart: Flat) -> list[str]:
     """Return contents that such a folder has no place for, as torch itself leaves them out."""
     found = []
     if apart.renamed:
-        found.append(f"that keys are not strings: {_places(apart.renamed)}")
+        found.append(f"the types of non-string keys: {_places(apart.renamed)}")
     if any(isinstance(each, Entries) and each.attributes is not None for _, each in walk(node)):
         found.append("attributes of dicts (_metadata, the versions of modules)")
     return found

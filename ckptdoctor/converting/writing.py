@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, FileIdentity, KeyPath, Role, Source, Tensor
+from ckptdoctor.checkpoint import Checkpoint, FileIdentity, KeyPath, Role, Source, Storage, Tensor
+from ckptdoctor.checkpoint.sharing import paths_on
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.examine.file import check
+from ckptdoctor.facts.reader_notes import to_salvage
 from ckptdoctor.findings import ConvertReport, Finding, Loader, NextStep
 from ckptdoctor.noun import noun, replace
 from ckptdoctor.prove.output import Checksums, CopyTally, prove
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal
+from ckptdoctor.rules.kit.recovering import without
+from ckptdoctor.shell import quote
 from ckptdoctor.writing import Literal, Part, Recipe, publish_together
 from ckptdoctor.writing.folder import publish_folder
 
@@ -69,7 +74,7 @@ def write(output: Output, request: ConvertRequest, identity: FileIdentity | None
     """
     tallies: list[CopyTally] = []
     recipes = [formats.write(wanted, output.source) for _, wanted in output.containers]
-    with closing(Checksums(output.unsummed)) as sums:
+    with closing(Checksums(output.unsummed, partial(_unlike, request))) as sums:
         own = [
             part
             for (path, wanted), recipe in zip(output.containers, recipes, strict=True)
@@ -91,6 +96,29 @@ def write(output: Output, request: ConvertRequest, identity: FileIdentity | None
         sidecar=output.beside[0] if output.beside is not None else None,
         seconds=seconds,
     )
+
+
+def _unlike(request: ConvertRequest, name: str, damaged: Sequence[Storage]) -> str:
+    """Return what is said of a tensor whose storages do not have the values that were saved, and what to do."""
+    file = next((each.extent.file for each in damaged if each.extent is not None), "")
+    # nobody knows where a packed one was unpacked to
+    path = next((each for each in request.paths if file.startswith(os.path.join(each, ""))), request.paths[0])
+    path = file if file in request.paths else path
+    file = file if os.path.isdir(path) else path
+    way = _instead(path, file, damaged, alone=len(request.paths) == 1)
+    return f"The values of {name} in {file} do not match their checksum, which the output could not show. {way}"
+
+
+def _instead(path: str, file: str, damaged: Sequence[Storage], *, alone: bool) -> str:
+    """Return what to do about a damaged file of the checkpoint at ``path``."""
+    original = formats.open_checkpoint(path)
+    salvaged = to_salvage(original, os.path.relpath(file, path) if file != path else None)
+    if salvaged is not None:
+        return f"Recover what is intact: ckptdoctor salvage {quote(salvaged)}"
+    rest = without(original, paths_on(original, damaged)) if alone else ""
+    if rest:
+        return f"Use another copy of it, or write all the others: {rest.replace('FILE', quote(path), 1)}"
+    return "Use another copy of it."
 
 
 def _parts(output: str, wanted: Wanted, recipe: Recipe, sums: Checksums, tallies: list[CopyTally]) -> Iterator[Part]:

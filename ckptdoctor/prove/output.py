@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from zlib import crc32
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, Storage, Tensor, progress
+from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, Storage, Tensor, progress, show_path
 from ckptdoctor.checkpoint.source import Overlay
 from ckptdoctor.edits.applied.wanted import Stored, Wanted, new_storages
 from ckptdoctor.edits.casts import alike, cast_in
@@ -284,14 +284,18 @@ def _read(path: str, offset: int, length: int) -> bytes:
 class Checksums:
     """Holds storages against the checksums that their container has, in threads of their own, while others write."""
 
-    def __init__(self, tensors: Iterable[Tensor]) -> None:
+    def __init__(self, tensors: Iterable[Tensor], told: Callable[[str, Sequence[Storage]], str]) -> None:
+        """Begin. ``told`` is the refusal for a tensor and the storages whose values do not match."""
         from concurrent.futures import ThreadPoolExecutor  # a repair reads no value, and needs no threads
 
         storages: dict[Extent, Storage] = {}
+        self._told = told
+        self._names: dict[str, str] = {}
         for tensor in tensors:
             for storage in _in_files(tensor):
                 if storage.extent is not None and storage.crc32 is not None:
                     storages.setdefault(storage.extent, storage)
+                    self._names.setdefault(storage.key, show_path(tensor.path))
         self._stopped = False
         self._done = 0
         self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="ckptdoctor-checksums")
@@ -299,7 +303,7 @@ class Checksums:
         self._found = [self._pool.submit(self._unlike, group) for group in batches(list(self._storages))]
 
     def require(self) -> None:
-        """Raise DamagedError for the first storage that does not match."""
+        """Raise DamagedError for the first storage that does not match, with what to do about all of them."""
         from concurrent.futures import wait
 
         total = sum([each.length for (each,) in self._storages])
@@ -307,34 +311,30 @@ class Checksums:
             for future in self._found:
                 while not wait([future], _EVERY).done:
                     reading.reach(self._done)
-        for future in self._found:
-            broken = future.result()
-            if broken is not None and broken.extent is not None:
-                raise DamagedError(
-                    f"The values of storage {broken.key} of {broken.extent.file} do not match their "
-                    "checksum, and the output could not show that any more; recover what is intact with "
-                    "ckptdoctor salvage."
-                )
+        broken = [storage for future in self._found for storage in future.result()]
+        if broken:
+            raise DamagedError(self._told(self._names[broken[0].key], broken))
 
     def close(self) -> None:
         """Stop, whatever is left to do."""
         self._stopped = True
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _unlike(self, group: Sequence[Data]) -> Storage | None:
-        """Return the first storage of the group with another checksum."""
+    def _unlike(self, group: Sequence[Data]) -> list[Storage]:
+        """Return the storages of the group with another checksum."""
+        found: list[Storage] = []
         with Bytes() as files:
             for data in group:
                 storage = self._storages[data]  # type: ignore[index]  # a tuple of one range
                 crc = 0
                 for chunk in inflated(storage) if storage.compressed else files.of(data):
                     if self._stopped:
-                        return None
+                        return found
                     crc = crc32(chunk, crc)
                     self._done += len(chunk)  # by two threads: where one is overlooked, the line is a little behind
                 if crc != storage.crc32:
-                    return storage
-        return None
+                    found.append(storage)
+        return found
 
 
 def _in_files(tensor: Tensor) -> Iterator[Storage]:

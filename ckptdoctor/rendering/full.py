@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
@@ -90,7 +91,7 @@ def _finding(finding: Finding, path: str, paint: Paint, width: int | None) -> It
 def _where(finding: Finding) -> Iterator[str]:
     """Yield the keys and the place, unless the message or torch's words have named them already."""
     said = "\n".join((finding.message, *finding.torch_says))
-    if finding.keys and str(finding.keys[0][-1] if finding.keys[0] else "") not in said:
+    if finding.keys and not _names(said, str(finding.keys[0][-1] if finding.keys[0] else "")):
         shown = and_so_on([abridged(place(key), _KEY) for key in finding.keys[: _KEYS + 1]], _KEYS)
         yield f"keys: {shown}{beyond(len(finding.keys) - _KEYS, before=' (', after=')')}"
     location = finding.location
@@ -98,6 +99,11 @@ def _where(finding: Finding) -> Iterator[str]:
         yield f"at byte {count(location.offset)} of {location.member}"
     elif location.offset is not None:
         yield f"at byte {count(location.offset)}"
+
+
+def _names(said: str, key: str) -> bool:
+    """Return whether the text has the key as a word: "a" is not named by "is missing"."""
+    return re.search(rf"(?<!\w){re.escape(key)}(?!\w)", said) is not None
 
 
 def _command(label: str, command: str, paint: Paint, width: int | None) -> Iterator[str]:

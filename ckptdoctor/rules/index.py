@@ -8,6 +8,7 @@ Generated: ``python tools/rule_index.py`` writes it from the rules, and a test c
 from __future__ import annotations
 
 from ckptdoctor.checkpoint import Role
+from ckptdoctor.formats.suffixes import DISTRIBUTED
 from ckptdoctor.rules.when import (
     Condition,
     adapter_file,
@@ -94,7 +95,6 @@ OUTSIDE: dict[str, Condition] = {
     "pickle.ambiguous_pickle": noticed,
     "pickle.dangerous_global": any_of(pickles_aside, unusual_names),
     "pickle.zip_evasion": noticed,
-    "sharding.dcp_dir": unusual_format,
     "sharding.duplicate_key_across_shards": noticed,
     "sharding.index_omits_tensor": noticed,
     "sharding.index_tensor_missing": noticed,
@@ -195,6 +195,7 @@ INSIDE: dict[str, Condition] = {
     "quantization.quanto_hqq": quantized_keys,
     "quantization.torch_quantized": rare_dtypes,
     "shape.placeholder_shape": placeholder_shapes,
+    "sharding.dcp_dir": format_is(DISTRIBUTED),
     "sharding.deepspeed_dir": any_of(more_than_weights, keys_mention("ds_config", "ds_version", "dp_world_size")),
     "sharding.dtensor_in_file": composed_tensors,
     "sharding.duplicate_key_across_shards": noticed,

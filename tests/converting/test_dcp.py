@@ -172,7 +172,7 @@ def test_what_has_no_place(tmp_path):
     saved = {"a": torch.ones(2), "empty": {}, "list": [{}, torch.ones(1), {}], "by": {0: 1, 1: 2}}
     torch.save(saved, tmp_path / "model.pt")
     report = converted(tmp_path / "model.pt", tmp_path / "out")
-    assert report.left_out == ("that keys are not strings: by/0, by/1",)
+    assert report.left_out == ("the types of non-string keys: by/0, by/1",)
     saved["by"] = {"0": 1, "1": 2}
     assert_same(as_torch_says(tmp_path / "out", tmp_path / "t.pt"), saved)
     assert_same(ckptdoctor.load(tmp_path / "out"), saved)

@@ -29,6 +29,7 @@ from ckptdoctor.checkpoint import (
     Storage,
     Tensor,
 )
+from ckptdoctor.checkpoint.checkpoint import UNREAD
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
 from ckptdoctor.errors import CkptDoctorError, DamagedError, HostileError, UnreadableError
 from ckptdoctor.formats.folders.coverage import uncovered
@@ -86,6 +87,7 @@ def read(source: Source, container: Container) -> Checkpoint:
     pieces = _Pieces(gathering, metadata)
     values = [(metadata.paths.get(entry.key) or (entry.key,), entry) for entry in metadata.entries]
     tree = nested(values, pieces.value, gathering)
+    pieces.name_lost()
     gathering.globals += pieces.globals
     return gathering.checkpoint(container, tree)
 
@@ -188,7 +190,7 @@ class _Pieces:
         self._gathering = gathering
         self._places = metadata.places
         self._templates = _Templates()
-        self._lost: set[str] = set()  # files that were told to be missing
+        self._lost: dict[str, dict[KeyPath, None]] = {}  # files that were told to be missing, and what was in them
         self._used: dict[str, int] = {}  # bytes of each file that were looked at
 
     @property
@@ -209,7 +211,7 @@ class _Pieces:
         if item is None:
             self._gathering.note(NoteKind.STORAGE_MISSING, f"{_short(entry.key)} was saved nowhere", ".metadata")
             return Elided("it was saved nowhere")
-        window = self._window(item)
+        window = self._window(item, path)
         checkpoint = self._gathering.source(window, item.file) if window is not None else None
         if checkpoint is None:
             return Elided("it cannot be read")
@@ -249,7 +251,7 @@ class _Pieces:
 
     def _read(self, entry: Entry, item: Item, sizes: Sizes, path: KeyPath) -> Tensor | None:
         """Return the tensor that was saved there; None, and a note, where it is not a tensor like the one described."""
-        window = self._window(item)
+        window = self._window(item, path)
         if window is None:
             return None
         usual = self._templates.read(window, item.offset, _label(item), path)
@@ -269,8 +271,15 @@ class _Pieces:
         self._gathering.take(rebased, checkpoint)
         return node
 
-    def _window(self, item: Item) -> Window | None:
-        """Return the stretch of the file; None, and a note, where it is not there."""
+    def name_lost(self) -> None:
+        """Say of each file that is missing, or not complete, which values were in it."""
+        for at, note in enumerate(self._gathering.notes):
+            lost = tuple(self._lost.get(note.member or "", ()))
+            if note.kind in UNREAD and lost:
+                self._gathering.notes[at] = replace(note, keys=lost)
+
+    def _window(self, item: Item, path: KeyPath) -> Window | None:
+        """Return the stretch of the file; None, and a note, where it is not there. ``path`` is whose it is."""
         gathering = self._gathering
         if item.packed:
             what = f"{item.file} was packed with {', '.join(item.packed)[:80]}, which ckptdoctor cannot read"
@@ -279,14 +288,17 @@ class _Pieces:
             source = gathering.folder.open(item.file)
         except (HostileError, UnreadableError) as error:
             self._tell(item, error)
+            self._lost[item.file][path] = None
             return None
         whole = item.offset + item.length <= source.size
         if not whole:
             self._cut(item, source.size)
+            self._lost[item.file][path] = None
         there = min(item.length, source.size - item.offset)
         self._used[item.file] = self._used.get(item.file, 0) + max(0, there)
         if self._used[item.file] > _MOST_USES * source.size:
             self._overlapping(item)
+            self._lost[item.file][path] = None
             return None
         if item.packed or not whole:  # no value, but a pickle for all that
             if there > 0:
@@ -297,7 +309,7 @@ class _Pieces:
     def _tell(self, item: Item, error: CkptDoctorError) -> None:
         if item.file in self._lost:
             return
-        self._lost.add(item.file)
+        self._lost[item.file] = {}
         if isinstance(error, HostileError):
             self._gathering.note(NoteKind.FILE_OUTSIDE, error.message, item.file[:120])
         else:
@@ -305,13 +317,13 @@ class _Pieces:
 
     def _cut(self, item: Item, size: int) -> None:
         if item.file not in self._lost:
-            self._lost.add(item.file)
+            self._lost[item.file] = {}
             message = f"{item.file} was cut off: it has {plural(size, 'byte')}, and .metadata expects more"
             self._gathering.note(NoteKind.FILE_DAMAGED, message, item.file, size)
 
     def _overlapping(self, item: Item) -> None:
         if item.file not in self._lost:
-            self._lost.add(item.file)
+            self._lost[item.file] = {}
             message = f"the values in {item.file[:120]} overlap, which no save writes: not all are read"
             self._gathering.note(NoteKind.FILE_DAMAGED, message, item.file[:120], item.offset)
 

@@ -52,7 +52,7 @@ def _missing(tensor: Tensor) -> str | None:
     storage = tensor.storage
     there = 0 if storage.extent is None else storage.extent.length
     if reach > storage.nbytes or (reach > there and not storage.compressed and not isinstance(storage, NewStorage)):
-        return "is not complete in the file: recover what is intact with ckptdoctor salvage"
+        return "is not complete in the file"
     if tensor.dtype.bits % 8 and not (is_contiguous(tensor) and tensor.offset * tensor.dtype.bits % 8 == 0):
         return f"is {tensor.dtype.name} with gaps between its elements"
     return None

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 
-from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Storage, Tensor
+from ckptdoctor.checkpoint import ROOT, Checkpoint, Cycle, KeyPath, Node, Storage, Tensor, children
+from ckptdoctor.checkpoint import Mapping as Entries
+from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.checkpoint.changed_trees import mapped, tensors_in
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits.applied.wanted import Stored, Wanted
 from ckptdoctor.edits.elements import NewStorage
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.fresh.pickling import pickled
+from ckptdoctor.formats.fresh.pickling import pickled, unsayable
 from ckptdoctor.formats.fresh.reading import of_storage
-from ckptdoctor.formats.fresh.strided import segments, tensor_of, turn_of
+from ckptdoctor.formats.fresh.strided import refusal, segments, tensor_of, turn_of
 from ckptdoctor.formats.suffixes import TORCH_ZIP
 from ckptdoctor.formats.torch.zip import layout
 from ckptdoctor.formats.torch.zip.layout import Item
@@ -48,6 +50,18 @@ def arranged(tree: Node, original: Checkpoint, output: str, file: str) -> Wanted
         state_dicts=find_state_dicts(tree),
     )
     return Wanted(original, contents, stored=storages.stored, file=file)
+
+
+def unwritable(node: Node, root: KeyPath = ROOT) -> Iterator[tuple[KeyPath, str]]:
+    """Yield what cannot be written into an archive of torch, each place with why."""
+    stack: list[tuple[KeyPath, Node]] = [(root, node)]
+    while stack:
+        path, each = stack.pop()
+        reason = unsayable(each) or (refusal(each) if isinstance(each, Tensor) else None)
+        if reason is not None:
+            yield path, reason
+        elif isinstance(each, (Entries, Items)):
+            stack += reversed([((*path, part), child) for part, child in children(each)])
 
 
 class _Storages:

@@ -20,7 +20,8 @@ Repair
     FILE --from OTHER`` takes the damaged tensors from another copy, and the checksum proves whether they are what was
     saved. From this file alone only a single flipped bit can be healed: ``ckptdoctor graft FILE`` flips it back where
     the checksum of a small tensor, a seal or a published SHA-256 leaves no doubt. Otherwise download the file again;
-    ``ckptdoctor salvage FILE`` recovers all the others.
+    ``ckptdoctor salvage FILE`` recovers all the others. Of what is only read, such as a distributed checkpoint,
+    ``ckptdoctor fix FILE --drop KEY -o model.pt`` writes them.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.noticed import Noted, notes_of, problems
+from ckptdoctor.rules.kit.recovering import salvaged, without
 from ckptdoctor.rules.when import noticed
 from ckptdoctor.values.damage import Integrity
 
@@ -77,6 +79,15 @@ def _damaged(integrity: Integrity) -> Iterator[Problem]:
     keys = paths_on(integrity.checkpoint, damaged)
     extent = damaged[0].extent
     others = len(keys) < len(integrity.checkpoint.tensors)
+    path = salvaged(integrity.checkpoint, damaged)
+    if path is not None:
+        advice = f"ckptdoctor graft {path} --from OTHER takes these tensors from another copy. Without one, download "
+        advice += "the file again" + (", or recover all the others:" if others else ".")
+        commands: tuple[str, ...] = (f"ckptdoctor salvage {path}",) if others else ()
+    else:
+        rest = without(integrity.checkpoint, keys)
+        advice = "Use another copy of it." + (" Without one, write all the others into a file:" if rest else "")
+        commands = (rest,) if rest else ()
     first = wording.the_first(show_path(keys[0]), len(keys)) if keys else ""
     yield Problem(
         message=(
@@ -87,11 +98,8 @@ def _damaged(integrity: Integrity) -> Iterator[Problem]:
             "The bytes changed after they were saved: bad memory or disk, or a badly joined download. "
             "torch.load never checks checksums and loads them."
         ),
-        advice=(
-            "ckptdoctor graft FILE --from OTHER takes these tensors from another copy. Without one, download the file "
-            "again" + (", or recover all the others:" if others else ".")
-        ),
-        commands=("ckptdoctor salvage FILE",) if others else (),
+        advice=advice,
+        commands=commands,
         keys=keys,
         location=Location(offset=extent.offset, length=extent.length) if extent is not None else Location(),
     )

@@ -112,7 +112,7 @@ def _cut_off(checkpoint: Checkpoint) -> Iterator[Problem]:
         [replace(note, keys=torn.get(note.member or "", ())) for note in notes],
         otherwise="a file ends before its tensors do",
         cause="An interrupted download or copy, or a full disk.",
-        advice=lambda note: f"{_AGAIN} {salvage_advice(checkpoint, note.member or '')}",
+        advice=lambda note: f"{_AGAIN} {salvage_advice(checkpoint, note.member or '')}".rstrip(),
     )
 
 

@@ -33,6 +33,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.noticed import Noted, format_of, location, notes_of, sentence
+from ckptdoctor.rules.kit.recovering import salvaged
 from ckptdoctor.rules.messages import CHECK, DEEP, Message
 from ckptdoctor.rules.when import noticed
 from ckptdoctor.wording import beyond
@@ -75,13 +76,14 @@ def storage_size_mismatch(subject: Noted) -> Iterator[Problem]:
     twice = around is not None and bool(notes_of(around, NoteKind.ZIP_AMBIGUOUS))  # which is meant, nobody knows
     known = UNREADABLE not in notes[0].message  # why torch rejects it, then
     others = isinstance(subject, Checkpoint) and len(keys) < len(subject.tensors) and not twice
+    path = salvaged(subject, storages) if isinstance(subject, Checkpoint) and others else None
     yield Problem(
         message=f"{sentence(notes[0], 'a storage does not have the length that it should')}{more}",
         cause="The archive was edited or repacked, or a header is damaged; with mmap=True torch may show other bytes.",
         torch_says=tuple(_line(storage) for storage in storages[:1] if format_of(subject) == "torch zip" and known),
-        advice="Use another copy of the file." + (" Recover the tensors on other storages:" if others else ""),
+        advice="Use another copy of the file." + (" Recover the tensors on other storages:" if path else ""),
         keys=keys,
-        commands=("ckptdoctor salvage FILE",) if others else (),
+        commands=(f"ckptdoctor salvage {path}",) if path else (),
         location=location(notes[0]),
     )
 

@@ -15,7 +15,7 @@ Detection
     The names in the folder.
 
 Repair
-    ``ckptdoctor convert FILE model.safetensors`` makes one file from it, without a process group;
+    ``ckptdoctor convert FILE model.pt`` makes one file from it, without a process group;
     ``torch.distributed.checkpoint.format_utils.dcp_to_torch_save`` does that with torch.
 """
 
@@ -23,13 +23,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import Container
+from ckptdoctor.checkpoint import Checkpoint, show_path
+from ckptdoctor.checkpoint.checkpoint import unread_files
 from ckptdoctor.findings import Severity
+from ckptdoctor.formats.fresh.torch_zip import unwritable
+from ckptdoctor.formats.suffixes import DISTRIBUTED
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.converting import convert_command
 from ckptdoctor.rules.messages import AGAIN, Message, Way
-from ckptdoctor.rules.when import unusual_format
+from ckptdoctor.rules.when import format_is
 
 _METADATA = b"\x80\x02ctorch.distributed.checkpoint.metadata\nMetadata\n)\x81}U\x13state_dict_metadata}sb."
 MESSAGES = (
@@ -66,14 +69,20 @@ SICK = (Example("a distributed checkpoint", files={".metadata": _METADATA, "__0_
 HEALTHY = (Example("one file", {"w": [1, 2]}),)
 
 
-@rule("X809", "dcp-dir", Severity.INFO, when=unusual_format)
-def dcp_dir(container: Container) -> Iterator[Problem]:
-    """Report a distributed checkpoint."""
-    if container.format == "torch distributed checkpoint" and container.readable:
-        yield Problem(
-            message="this is a torch.distributed.checkpoint folder",
-            cause="torch.distributed.checkpoint.load reads it; torch.load and most other programs expect one file.",
-            torch_says=(f"[Errno 21] Is a directory: '{container.path}'",),
-            advice="convert makes one file from it:",
-            commands=(convert_command(container.path),),
-        )
+@rule("X809", "dcp-dir", Severity.INFO, when=format_is(DISTRIBUTED))
+def dcp_dir(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Report a distributed checkpoint, with the command that makes one file from it where nothing is in its way."""
+    if checkpoint.format != DISTRIBUTED:
+        return
+    advice = "convert makes one file from it:"
+    commands: tuple[str, ...] = (convert_command(checkpoint.path, ".pt"),)
+    path, reason = next(unwritable(checkpoint.tree), (None, ""))
+    if path is not None and not unread_files(checkpoint):  # of files that are missing another rule speaks
+        advice, commands = f"One file cannot hold all of it: {show_path(path)} {reason}.", ()
+    yield Problem(
+        message="this is a torch.distributed.checkpoint folder",
+        cause="torch.distributed.checkpoint.load reads it; torch.load and most other programs expect one file.",
+        torch_says=(f"[Errno 21] Is a directory: '{checkpoint.path}'",),
+        advice=advice,
+        commands=commands,
+    )

@@ -139,7 +139,7 @@ def test_pieces_with_gaps_or_overlaps_are_refused(tmp_path: Path):
         ({"details": (("conj", True),)}, "resolve_conj"),
         ({"storage": None}, "meta"),
         ({"rebuild": "torch.FloatStorage"}, "storage that was saved on its own"),
-        ({"offset": 40}, "salvage"),
+        ({"offset": 40}, "not complete"),
         ({"stride": (-1,)}, "an invalid shape"),
     ],
     ids=lambda value: str(value)[:30],

@@ -330,6 +330,26 @@ def test_shards_that_transformers_does_not_load(sick, tmp_path):
     assert all(torch.equal(loaded[key], value) for key, value in model.state_dict().items())
 
 
+@real
+def test_an_index_with_paths_into_its_own_folder(tmp_path):
+    """transformers follows them, and so does ckptdoctor; a path to elsewhere is still not followed."""
+    config = transformers.GPT2Config(n_layer=2, n_head=2, n_embd=8, vocab_size=64, n_positions=8)
+    model = transformers.GPT2LMHeadModel(config)
+    model.save_pretrained(tmp_path / "m", max_shard_size="4KB")
+    wanted = ckptdoctor.load(tmp_path / "m")
+    index = tmp_path / "m" / INDEX
+    said = json.loads(index.read_text())
+    said["weight_map"] = {key: str(tmp_path / "m" / file) for key, file in said["weight_map"].items()}
+    index.write_text(json.dumps(said))
+    loaded = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "m").state_dict()
+    assert all(torch.equal(loaded[key], value) for key, value in model.state_dict().items())
+    assert codes(tmp_path / "m") == []
+    got = ckptdoctor.load(tmp_path / "m")
+    assert got.keys() == wanted.keys() and all(torch.equal(got[key], wanted[key]) for key in got)
+    (tmp_path / "m").rename(tmp_path / "elsewhere")
+    assert "X801" in codes(tmp_path / "elsewhere")
+
+
 @pytest.mark.parametrize("name", ["model", "model.fp16", "diffusion_pytorch_model", "other"])
 def test_a_new_index_has_the_name_that_is_looked_for(name, tmp_path):
     """Where there is none it is written at once, and nothing is said to be kept; of other shards none is missed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable
 
@@ -116,6 +117,7 @@ def read_index(folder: FolderSource, name: str) -> Index:
     table = said.get("weight_map") if isinstance(said, dict) else None
     if not isinstance(table, dict) or not all(isinstance(file, str) for file in table.values()):
         raise DamagedError(f"{name} has no weight_map from the names of tensors to those of files.", member=name)
+    table = {key: _relative(folder, file) for key, file in table.items()}
     metadata = said.get("metadata")
     total = metadata.get("total_size") if isinstance(metadata, dict) else None
     whole = isinstance(total, (int, float)) and not isinstance(total, bool) and total == total // 1
@@ -126,6 +128,14 @@ def read_index(folder: FolderSource, name: str) -> Index:
         raise HostileError(f"{name} names {len(files):,} files; no checkpoint has so many.", member=name)
     own = metadata if isinstance(metadata, dict) else None
     return Index(name, table, files, int(total) if whole and total is not None else None, own)
+
+
+def _relative(folder: FolderSource, file: str) -> str:
+    """Return the name in the folder of a file whose absolute path is written in the index, as transformers reads it."""
+    if not os.path.isabs(file) or ".." in file.replace("\\", "/").split("/"):
+        return file
+    own = os.path.join(os.path.abspath(folder.path), "")
+    return file[len(own) :] if file.startswith(own) else file
 
 
 def _short(text: str) -> str:

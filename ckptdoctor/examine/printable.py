@@ -86,7 +86,8 @@ def _restored(finding: Finding, parity: _Parity, path: str) -> Finding:
         command = _verifying(path)
         if not command or "ckptdoctor verify" in finding.advice:
             return finding
-        return replace(finding, advice=f"{finding.advice} {command} shows what changed since it was sealed.")
+        # in front: advice may end with the words that lead to its own command
+        return replace(finding, advice=f"{command} shows what changed since it was sealed. {finding.advice}".strip())
     from ckptdoctor.sealing.parity.code import needed
 
     rebuild, install = "ckptdoctor rebuild FILE", f" {needed()}".rstrip()

@@ -61,6 +61,8 @@ def test_no_repair_is_possible(folder):
     """What cannot be repaired says why."""
     builders.save({"module.a.w": T((2,)), "a.w": T((2,)), "module.b.w": T((2,))}, folder / "two.pt")
     screen("repair_none", "two.pt", "f")
+    footer = browse("two.pt", "f").split("\n")[-1]
+    assert not any(offered in footer for offered in ("choose", "safe ones", "write", "name"))
 
 
 def test_refusal(monkeypatch):
@@ -87,8 +89,11 @@ def test_from_the_file_to_the_repaired_one(folder):
     def look(app):
         return app.screen.path, [each.code for each in app.screen.findings], len(app.screen_stack)
 
-    path, findings, depth = browse("resnet.pt", "f", "enter", "enter", "enter", look=look)
-    assert (path, findings, depth) == ("resnet.fixed.pt", ["W301"], 2)
+    keys = ("f", "enter", "enter", "enter")
+    opened, back = walk("resnet.pt", keys, ("less_than_sign",), look=look)
+    assert opened == ("resnet.fixed.pt", ["W301"], 3)
+    assert (back[0], back[2]) == ("resnet.pt", 2) and "N401" in back[1]
+    assert walk("resnet.pt", keys, ("escape",), look=look)[1] == back
     loaded = torch.load(folder / "resnet.fixed.pt", weights_only=True)
     assert "conv1.weight" in loaded["state_dict"]
     assert loaded["args"] == {"lr": 0.1, "data": "imagenet"}

@@ -14,7 +14,7 @@ from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine.file import check
 from ckptdoctor.tui.screens.repair import RepairScreen
 from ckptdoctor.tui.widgets.tree_view import TreeView
-from tests.tui import walk
+from tests.tui import text_of, walk
 
 
 @pytest.fixture(autouse=True)
@@ -83,3 +83,19 @@ def test_reading_every_byte_shows_no_repair_that_the_report_left_out(monkeypatch
     monkeypatch.setattr(ExaminedScreen, "on_examination_ended", before)
     walk("extra.pt", (), ("e",), settings=Settings(like="tiny.pt"))
     assert [each[0].fix is None for each in seen] == [False, True]
+
+
+def test_saving_what_is_intact_is_offered():
+    """Where a file is cut off, the footer and the help have the key; where nothing is wrong they have not."""
+    for path, there in ((cut(), True), ("whole.safetensors", False)):
+        footer, keys = walk(path, (), ("question_mark",), look=text_of)
+        assert ("s salvage" in footer.split("\n")[-1]) is there
+        assert ("Show what is intact in a damaged file" in keys) is there
+
+
+def test_advice_has_its_command_at_its_end():
+    """The command that compares with the seal does not come between the two."""
+    ckptdoctor.seal("whole.safetensors")
+    shutil.move(cut(), "whole.safetensors")
+    for finding in check("whole.safetensors").findings:
+        assert "verify" not in finding.advice.rpartition(": ")[2] and "verify" in finding.advice

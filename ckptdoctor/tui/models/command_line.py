@@ -45,7 +45,7 @@ def check(path: str, settings: Settings | None = None) -> str:
 def show(path: str, place: KeyPath = (), *, keys: bool = False, text: str = "") -> str:
     """List what is at a place, or ``keys`` one below the other; only what the filter ``text`` keeps."""
     parts = list(place)
-    while parts and "\0" in show_path(tuple(parts)):  # which no command line can hold
+    while parts and ("\0" in show_path(tuple(parts)) or "" in parts):  # which no command line can hold, or --root names
         parts.pop()
     root = ["--root", show_path(tuple(parts))] if parts else []
     return _line("show", path, *(["--keys"] if keys else []), *root, *_filter(text))

@@ -53,7 +53,7 @@ class BrowserScreen(PlacesScreen):
         *PANES,
         key("e", "examine_deeply", "deep", "Read every byte: checksums and values", show=True),
         key("f", "repair", "fix", "Choose repairs, see the plan, write a repaired file", show=True),
-        key("s", "salvage", "salvage", "Show what is intact in a damaged file, and save it"),
+        key("s", "salvage", "salvage", "Show what is intact in a damaged file, and save it", show=True),
         key("c", "fit", "fit", "Show how much of it fits the target of --model, --config or --like"),
         key("D", "compare", "compare", "Compare with another file in the folder"),
         key("z", "maximise", "maximise", "Maximise the pane, or restore it"),
@@ -192,7 +192,7 @@ class BrowserScreen(PlacesScreen):
     def _repaired(self, output: str | None) -> None:
         """Open what was written."""
         if output is not None:
-            self.app.switch_screen(self._of(output))
+            self.app.push_screen(self._of(output))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Return whether the action can be used: saving what is intact needs a damaged file."""

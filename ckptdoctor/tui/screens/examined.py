@@ -222,6 +222,7 @@ class ExaminedScreen(PanedScreen[None], StillReading):
     def _show_findings(self, findings: list[Finding]) -> None:
         view = self.query_one(FindingsView)
         view.show(findings)
+        self.refresh_bindings()  # some keys need a finding
         self.query_one("#findings").border_title = Content(f"findings{' · n next' if findings else ''}{self._fit}")
         self.query_one(TitleBar).say(counts=counted(findings))
         self.query_one(TreeView).redraw()

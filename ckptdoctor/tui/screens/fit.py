@@ -137,7 +137,7 @@ class FitScreen(PanedScreen[None], StillReading):
     def _repaired(self, output: str | None) -> None:
         """Open what was written."""
         if output is not None:
-            self.app.switch_screen(self.opened(output))
+            self.app.push_screen(self.opened(output))
 
     def command(self) -> str:
         """Return the command that repairs, where that makes everything fit; else the one that checks."""

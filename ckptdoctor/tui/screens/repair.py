@@ -229,6 +229,10 @@ class RepairScreen(PanedScreen[str], Background):
 
     # keys
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Return whether the action can be used: a new file needs a repair."""
+        return action not in ("write", "name") or any(offer.safety is not None for offer in self.offered)
+
     def action_write(self) -> None:
         """Ask, then write."""
         sight = self._sight

@@ -89,6 +89,7 @@ def counted(findings: Iterable[Finding]) -> dict[Severity, int]:
 
 
 _KEPT = ("help", "app.quit")
+_MOST = 8  # keys: more of them nobody reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ class KeyBar(Looks):
         found = list(self._wanted())
         room = self.app.size.width - sum(each.cells for each in found)
         for each in reversed(found):
-            if room >= 0:
+            if room >= 0 and len(found) <= _MOST:
                 break
             if each.action not in _KEPT:
                 found.remove(each)

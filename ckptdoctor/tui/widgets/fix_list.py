@@ -110,6 +110,15 @@ class FixList(LineView):
         """Choose the offer that was clicked twice."""
         self.action_choose()
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Return whether the action can be used: choosing needs a repair."""
+        return action not in ("choose", "usual") or self.has_repairs
+
+    @property
+    def has_repairs(self) -> bool:
+        """Whether anything can be chosen."""
+        return any(offer.safety is not None for offer in self.offered)
+
     def action_choose(self) -> None:
         """Choose the repair under the cursor, or leave it out."""
         at = self.at

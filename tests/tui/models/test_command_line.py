@@ -106,6 +106,8 @@ def test_a_filter_that_no_command_line_can_hold():
 def test_a_place_that_no_command_line_can_hold():
     """The nearest one above it is shown instead."""
     assert command_line.show("m.pt", ("a", "b\0c")) == "ckptdoctor show m.pt --root a"
+    assert command_line.show("m.pt", ("a", "", "b")) == "ckptdoctor show m.pt --root a"
+    assert command_line.show("m.pt", ("",)) == "ckptdoctor show m.pt"
 
 
 @given(st.lists(ANY, max_size=4))

@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing, suppress
 from time import perf_counter
 from typing import Union
 
-from ckptdoctor.checkpoint import FileSource, FolderSource, show_path
+from ckptdoctor.checkpoint import FileSource, FolderSource, NoteKind, show_path
 from ckptdoctor.checkpoint.naming import stem_of
 from ckptdoctor.checkpoint.progress import Progress, follow, phase
 from ckptdoctor.edits.grafts import FolderGraftReport, Ground, Likeness, Shard, ShardState
@@ -62,8 +62,7 @@ def grafting_folder(request: GraftRequest) -> Generator[Event, None, FolderGraft
             try:
                 one = yield from examine(files, _of_one(request, name, donor))
             except (RefusedError, NotACheckpointError, DamagedError, UnreadableError) as error:
-                missing = not os.path.lexists(os.path.join(request.path, name))
-                broken[name] = "it is missing" if missing else error.message.split("\n")[0]
+                broken[name] = _unread(os.path.join(request.path, name)) or error.message.split("\n")[0]
                 continue
             likenesses.append(one.likeness)
             if one.choice.wanted:
@@ -156,7 +155,9 @@ def _healed(name: str, seen: Seen, likeness: Likeness) -> Generator[Progress, No
     try:
         plan = yield from settled(seen, likeness)
     except RefusedError as error:
-        return Shard(name, ShardState.STAYS, " ".join(error.message.split())), None
+        cut = any(note.kind is NoteKind.TRUNCATED for note in seen.mine.checkpoint.notes)
+        why = "it is cut off" if cut else " ".join(error.message.split())
+        return Shard(name, ShardState.STAYS, why), None
     if plan.report.left:
         first = plan.report.left[0]
         why = f"{show_path(first.path)} {first.trouble}, and {first.why}"
@@ -170,6 +171,16 @@ def _healed(name: str, seen: Seen, likeness: Likeness) -> Generator[Progress, No
             return Shard(name, ShardState.STAYS, why), None
         plan = replace(plan, report=replace(plan.report, published=whole.by))
     return Shard(name, ShardState.HEALED, graft=plan.report), plan
+
+
+def _unread(path: str) -> str:
+    """Return what is wrong with a file of which nothing can be read, in words that follow its name; "" if unknown."""
+    if not os.path.lexists(path):
+        return "it is missing"
+    with suppress(OSError):  # the error that it was opened with is told instead
+        if os.path.getsize(path) == 0:
+            return "it is empty"
+    return ""
 
 
 def _as_a_whole(

@@ -224,3 +224,14 @@ def test_what_is_not_about_folders_is_refused(good, bad, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="has no PyTorch or safetensors files"):
         ckptdoctor.graft(tmp_path / "empty", good)
+
+
+@pytest.mark.parametrize(("length", "why"), [(0, "it is empty"), (2000, "it is cut off")])
+def test_what_was_wrong_with_a_replaced_file_is_one_clause(good, bad, tmp_path, length, why):
+    """The reason names the damage, not what else could be done about such a file."""
+    path = bad / NAMES[1]
+    path.write_bytes(path.read_bytes()[:length])
+    done = run_here("graft", "bad", "--from", "good", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr.decode()
+    (line,) = [line for line in done.stdout.decode().splitlines() if line.startswith("  replaced")]
+    assert line.split(None, 2)[2] == why

@@ -142,15 +142,17 @@ NAMES = ("check", "open", "show", "diff", "fix", "seal", "verify", "rebuild", "l
 
 
 @pytest.mark.parametrize("name", [*NAMES, "salvage", "convert", "graft", "report", "undo"])
-def test_a_name_that_a_function_does_not_have_is_refused_as_python_does(path, name):
+def test_a_name_that_a_function_does_not_have_is_refused_as_python_does(path, name, monkeypatch):
     """A misspelled argument is named, with its function."""
+    monkeypatch.chdir(path.parent)
     with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument 'nonsense'"):
         getattr(ckptdoctor, name)(path, nonsense=1)
 
 
 @pytest.mark.parametrize("name", ["seal", "latest", "audit", "watch", "report", "verify", "fix", "open"])
-def test_a_name_that_no_file_can_have_is_an_error_of_ours(name):
+def test_a_name_that_no_file_can_have_is_an_error_of_ours(name, tmp_path, monkeypatch):
     """As every path that cannot be opened; also one of several."""
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(UnreadableError, match="cannot be opened"):
         getattr(ckptdoctor, name)("a\0b")
     if name == "audit":

@@ -8,7 +8,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, Source, Storage, Te
 from ckptdoctor.checkpoint.progress import Progress, Work, in_thread
 from ckptdoctor.examine.deep import integrity_of
 from ckptdoctor.noun import field, noun, replace
-from ckptdoctor.sealing.verify import changed_tensors
+from ckptdoctor.sealing.verify import changed_tensors, compared_with_seal
 from ckptdoctor.values.damage import Damage
 from ckptdoctor.values.statistics import Values, not_finite
 
@@ -32,7 +32,7 @@ def examined(
 ) -> Generator[Progress, None, Health]:
     """Read every byte, and the values of all tensors, or of those in ``only``.
 
-    Of a file on another machine nothing but those is read.
+    Of a file on another machine nothing but those is read. Raises DamagedError for a seal that contradicts itself.
     """
     if only is not None and source.distant:
         only = tuple(only)
@@ -47,6 +47,8 @@ def examined(
     if wanted:
         odd = dict(_of_values((yield from _values(replace(checkpoint, tensors=wanted), source))))
     only_odd = frozenset(odd.keys() - troubles.keys())
+    if integrity.bad_seals:  # one that contradicts itself is said here; one that cannot be read proves nothing
+        compared_with_seal(source.path)
     promise = integrity.promise
     if promise is not None and promise.sealed and integrity.digest != promise.digits:
         troubles = {**_of_seal(checkpoint, source), **troubles}

@@ -330,6 +330,7 @@ def test_a_deep_check_blames_the_seal_where_it_contradicts_itself(tmp_path):
     why = "model.pt.seal.json contradicts itself: its digests of model.pt as a whole and of its parts cannot both be"
     assert (status, why in " ".join(text.split()), "SHA-256 is" in text) == (1, True, False), text
     assert why in said("verify", "model.pt", cwd=tmp_path)[1]
+    assert why in said("graft", "model.pt", cwd=tmp_path)[1]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="making links takes rights there")

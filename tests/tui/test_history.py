@@ -114,7 +114,17 @@ def test_a_history_that_cannot_be_read_is_none(remembering):
     assert "resnet.pt" in browse("resnet.pt", "b")
     remembering.unlink()
     remembering.mkdir()
-    assert "resnet.pt" in browse("resnet.pt", "b")
+    shown, said = browse(
+        "resnet.pt", "b", look=lambda app: (text_of(app), [each.message for each in app._notifications])
+    )
+    assert "resnet.pt" in shown and "★" in shown
+    assert said == ["Bookmarks cannot be saved here: these are gone when the browser is closed."]
+
+
+def test_a_bookmark_that_nobody_wants_kept(monkeypatch):
+    """Then nothing is said of it."""
+    monkeypatch.setenv("CKPTDOCTOR_HISTORY", "0")
+    assert browse("resnet.pt", "b", look=lambda app: list(app._notifications)) == []
 
 
 def test_a_letter_for_every_line(library, tmp_path):

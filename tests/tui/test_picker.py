@@ -12,7 +12,7 @@ from ckptdoctor.tui.app import BrowserApp
 from ckptdoctor.tui.models.choices import age
 from ckptdoctor.tui.screens.browser import BrowserScreen
 from ckptdoctor.tui.screens.compare import CompareScreen
-from ckptdoctor.tui.screens.picker import PickerScreen
+from ckptdoctor.tui.screens.picker import PickerScreen, PickerView
 from ckptdoctor.tui.widgets.findings import FindingsView
 from tests.tui import NARROW, NORMAL, browse, press, screen, settled, text_of, walk
 
@@ -154,3 +154,15 @@ def test_a_file_is_not_compared_with_itself(several):
         patch.setattr("ckptdoctor.tui.screens.picker.opened_before", lambda folder: [])
         said = browse("one/only.pt", "D", look=lambda app: [each.message for each in app._notifications])
     assert said == ["one has no other checkpoint to compare with."]
+
+
+def test_what_was_changed_meanwhile_is_looked_at_again(several, library):
+    """When somebody comes back: size and verdict are those of the file that is there, and the cursor stays."""
+
+    def look(app):
+        lines = [line for line in text_of(app).split("\n") if "epoch2.pt" in line]
+        shutil.copy(library / "cut.pt", "epoch2.pt")
+        return lines, app.screen.query_one(PickerView).cursor if isinstance(app.screen, PickerScreen) else None
+
+    (before, _), _, (after, cursor) = walk(".", ("down", "up"), ("enter",), ("escape",), look=look)
+    assert "cannot be read" not in before[0] and "1 error" in after[0] and before != after and cursor == 0

@@ -71,6 +71,11 @@ def _choice(path: str, name: str) -> Choice:
     return Choice(path, name, nbytes, status.st_mtime)
 
 
+def now(choice: Choice) -> Choice:
+    """Return the same choice with the size and time that it has by now."""
+    return _choice(choice.path, choice.name)
+
+
 def opinion(path: str) -> Opinion:
     """Return the verdict on a file, by its headers: work for a thread."""
     try:

@@ -71,11 +71,11 @@ def bookmarks(path: str) -> list[str]:
     return list(_read().bookmarks.get(_place(path), ()))
 
 
-def keep_bookmarks(path: str, names: Sequence[str]) -> None:
-    """Remember these bookmarks of a file, and no others."""
+def keep_bookmarks(path: str, names: Sequence[str]) -> bool:
+    """Remember these bookmarks of a file, and no others; False where they cannot be kept although they should be."""
     known = _read()
     marked = {**known.bookmarks, _place(path): tuple(names[:_BOOKMARKS])}
-    _write(replace(known, bookmarks={each: kept for each, kept in marked.items() if kept}))
+    return _write(replace(known, bookmarks={each: kept for each, kept in marked.items() if kept}))
 
 
 def _place(path: str) -> str:
@@ -101,13 +101,16 @@ def _read() -> History:
         return History()
 
 
-def _write(history: History) -> None:
+def _write(history: History) -> bool:
+    """Write it down; False where there is nowhere to. A home that cannot be written to keeps nobody from looking."""
     file = _file()
     if file is None:
-        return
+        return True
     text = json.dumps({"recent": history.recent, "bookmarks": dict(history.bookmarks)}, indent=1)
-    with suppress(OSError):  # a home that cannot be written to is no reason to say anything
+    with suppress(OSError):  # whoever asked for it to be kept says so
         file.parent.mkdir(parents=True, exist_ok=True)
         unfinished = file.with_name(f"{_FILE}.{os.getpid()}")  # several browsers may be open
         unfinished.write_text(text, encoding="utf-8")
         unfinished.replace(file)
+        return True
+    return False

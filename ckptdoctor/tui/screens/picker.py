@@ -22,7 +22,7 @@ from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import StillReading, guarded
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.models import command_line
-from ckptdoctor.tui.models.choices import Choice, Opinion, age, choices, matching, opened_before, opinion
+from ckptdoctor.tui.models.choices import Choice, Opinion, age, choices, matching, now, opened_before, opinion
 from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.screens.panes import PanedScreen
@@ -173,6 +173,31 @@ class PickerScreen(PanedScreen[None], StillReading):
         self.query_one(TitleBar).say(state=plural(len(found), "checkpoint"))
         self._narrow()
         self.filled.set()
+
+    def on_screen_resume(self) -> None:
+        """Look again at what has been changed meanwhile, when somebody comes back."""
+        if self.found or self.recent:
+            self.run_worker(
+                lambda: guarded(self._look_again, self.complain), group="again", exclusive=True, thread=True
+            )
+
+    def _look_again(self) -> None:
+        """Check the files again that are not what they were; for a thread."""
+        worker = get_current_worker()
+        for choice in [*self.found, *self.recent]:
+            if worker.is_cancelled:
+                return
+            if (renewed := now(choice)) != choice:
+                self.post_message(messages.Computed(self._renew, (choice, renewed)))
+                self.post_message(messages.Computed(self._learn, (choice.path, opinion(choice.path))))
+
+    def _renew(self, both: tuple[Choice, Choice]) -> None:
+        old, renewed = both
+        view = self.query_one(PickerView)
+        self.found = [renewed if each == old else each for each in self.found]
+        self.recent = [renewed if each == old else each for each in self.recent]
+        view.shown = [renewed if each == old else each for each in view.shown]
+        view.redraw()
 
     def _learn(self, learnt: tuple[str, Opinion]) -> None:
         view = self.query_one(PickerView)

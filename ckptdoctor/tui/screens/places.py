@@ -137,7 +137,16 @@ class PlacesScreen(ExaminedScreen):
         self.query_one(TreeView).redraw()
         self.query_one(ListView).redraw()
         kept = list(opened.bookmarks)
-        self.run_worker(lambda: history.keep_bookmarks(self.path, kept), group="bookmarks", thread=True)
+        self.run_worker(lambda: self._keep(kept), group="bookmarks", thread=True)
+
+    def _keep(self, marked: list[str]) -> None:
+        """Write bookmarks down; for a thread."""
+        if not history.keep_bookmarks(self.path, marked):
+            self.post_message(messages.Computed(self._say_lost, None))
+
+    def _say_lost(self, _: None) -> None:
+        said = "Bookmarks cannot be saved here: these are gone when the browser is closed."
+        self.app.notify(said, severity="warning", markup=False)
 
     def action_next_bookmark(self) -> None:
         """Go to the next bookmark, in the order in which they were put."""

@@ -54,7 +54,11 @@ def command(what: str | None, source: str | None, style: str, color: str) -> Exi
 
     Exit status: 0 explained, 1 no known message in the text, 2 no text, or no rule of that name.
     """
-    if what is not None and source is None and (is_text(what) or is_output(what) or _is_message(what)):
+    if (
+        what is not None
+        and source is None
+        and (is_text(what) or is_output(what) or _is_message(what) or not what.strip())
+    ):
         what, source = None, what
     if what is not None and source is None and _is_rule(what):
         rule = look_up(what)

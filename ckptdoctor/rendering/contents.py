@@ -27,7 +27,7 @@ from ckptdoctor.checkpoint.checkpoint import doubled_keys, lists_all, told_of, u
 from ckptdoctor.findings import FileReport
 from ckptdoctor.remote import addresses
 from ckptdoctor.rendering.escape import escape
-from ckptdoctor.rendering.numbers import amount, count, plain, plural, shape, size
+from ckptdoctor.rendering.numbers import amount_of, count, plain, plural, shape, size
 from ckptdoctor.rendering.summary import Summary, stored_bytes, summarise
 from ckptdoctor.rendering.wrapping import abridged, columns, joined
 from ckptdoctor.shell import quote
@@ -59,10 +59,9 @@ def heading(checkpoint: Checkpoint, width: int | None = None, of: int | None = N
 def _figures(summary: Summary, of: int | None = None) -> list[str]:
     if not summary.tensors:
         return ["no tensors"]
-    what = ("parameter" if summary.has_model else "element") + ("" if summary.parameters == 1 else "s")
     return [
         plural(summary.tensors, "tensor") if of is None else _matching(summary.tensors, of),
-        f"{amount(summary.parameters)} {what}",
+        amount_of(summary.parameters, "parameter" if summary.has_model else "element"),
         _few(summary.dtypes),
         _few(summary.devices),
     ]

@@ -14,6 +14,11 @@ def size(nbytes: int) -> str:
     return _scaled(nbytes, (" bytes", " kB", " MB", " GB", " TB", " PB")) if nbytes != 1 else "1 byte"
 
 
+def amount_of(number: int, noun: str) -> str:
+    """Return how many elements, with their noun: ``25.6 M parameters``, ``1 element``."""
+    return f"{amount(number)} {noun}{'' if number == 1 else 's'}"
+
+
 def amount(number: int) -> str:
     """Return how many elements, to three digits: ``25.6 M``, ``75.0 k``, ``812``."""
     return _scaled(number, ("", " k", " M", " B", " T"), fraction_below=100)

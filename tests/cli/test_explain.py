@@ -280,6 +280,7 @@ def test_an_empty_option_is_not_standard_input(tmp_path):
     status, _, err = explain("--error", "", cwd=tmp_path, text=CUDA)
     assert status == 2
     assert "the text is empty" in err
+    assert explain("", cwd=tmp_path, text=CUDA) == (2, "", err)
 
 
 def test_a_text_whose_middle_was_not_read_says_so(tmp_path):

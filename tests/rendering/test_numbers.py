@@ -48,3 +48,9 @@ def test_plurals():
     assert numbers.plural(1, "tensor") == "1 tensor"
     assert numbers.plural(1124, "tensor") == "1,124 tensors"
     assert numbers.plural(2, "entry", "entries") == "2 entries"
+
+
+@pytest.mark.parametrize(("number", "shown"), [(0, "0 elements"), (1, "1 element"), (25_600_000, "25.6 M elements")])
+def test_amounts_agree_with_their_noun(number, shown):
+    """One is not several."""
+    assert numbers.amount_of(number, "element") == shown

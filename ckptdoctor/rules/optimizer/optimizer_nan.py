@@ -10,7 +10,7 @@ Why it matters
     whatever the weights in the file are.
 
 Symptoms
-    ``loss: nan`` from the first step after resuming on.
+    A loss of NaN from the first step after resuming on.
 
 Detection
     ``check --deep`` reads every value of the optimizer's tensors, and the plain numbers called ``step``. Only

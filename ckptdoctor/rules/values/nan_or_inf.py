@@ -9,7 +9,7 @@ Why it matters
     black. Resumed training never recovers: an optimizer spreads NaN to every parameter that it updates.
 
 Symptoms
-    ``loss: nan``, or nothing at all.
+    Nothing at all, or a loss of NaN.
 
 Detection
     ``check --deep`` reads every value. Infinities in attention masks and in bounds (of quantization observers, metrics

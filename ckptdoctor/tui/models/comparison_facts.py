@@ -11,7 +11,7 @@ from ckptdoctor.rendering.contents import value
 from ckptdoctor.rendering.diff_groups import short
 from ckptdoctor.rendering.diff_text import figures
 from ckptdoctor.rendering.escape import escape
-from ckptdoctor.rendering.numbers import amount, count, plural, shape, size
+from ckptdoctor.rendering.numbers import amount_of, count, plural, shape, size
 from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.tui.models.comparison import ComparedEntries
 from ckptdoctor.tui.models.facts import Fact
@@ -164,7 +164,8 @@ def _ties(ties: Sequence[Tie], name: str) -> Iterator[Fact]:
 
 def _head(comparison: ComparedEntries, line: HeadLine) -> Iterator[Fact]:
     elements = sum([_elements(comparison, entry) for entry in line.entries])
-    yield "", f"{plural(len(line.entries), 'tensor')} · {amount(elements)} elements · {differing(line)}"
+    what = f"{plural(len(line.entries), 'tensor')} · {amount_of(elements, 'element')}"
+    yield "", f"{what} · {differing(line)}"
     numbers = comparison.numbers(line.group)
     if numbers.changed:
         yield (
@@ -183,7 +184,7 @@ def _elements(comparison: ComparedEntries, entry: int) -> int:
 def _names(comparison: ComparedEntries, entries: Sequence[int]) -> Iterator[Fact]:
     elements = sum([_elements(comparison, entry) for entry in entries[:_SHORTENED]])
     if len(entries) <= _SHORTENED:
-        yield "", f"{amount(elements)} elements"
+        yield "", amount_of(elements, "element")
         yield "", short([comparison.name(entry) for entry in entries], _NAME)
         return
     groups = list(dict.fromkeys([comparison.group_of[entry] for entry in entries]))

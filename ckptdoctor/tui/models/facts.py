@@ -11,7 +11,7 @@ from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
 from ckptdoctor.facts.numpy_values import Element, NotPlainError, array_of, element_of, number, values
 from ckptdoctor.rendering.contents import place, value
 from ckptdoctor.rendering.escape import escape
-from ckptdoctor.rendering.numbers import amount, count, plural, shape, size
+from ckptdoctor.rendering.numbers import amount_of, count, plural, shape, size
 from ckptdoctor.rendering.wrapping import abridged
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.tree import TreeBranch, TreeItem, is_number, unfolds
@@ -129,7 +129,7 @@ def _branch(opened: OpenedCheckpoint, branch: TreeBranch) -> Iterator[Fact]:
     if branch.blocks:
         yield "", f"{plural(len(branch.blocks), 'block')} of {plural(len(branch.blocks[0].rows), 'tensor')}, all alike"
     if figures.tensors:
-        pieces = [plural(figures.tensors, "tensor"), f"{amount(figures.elements)} elements", size(figures.nbytes)]
+        pieces = [plural(figures.tensors, "tensor"), amount_of(figures.elements, "element"), size(figures.nbytes)]
         yield "", " · ".join(pieces)
     kind = " · ".join(filter(None, (branch.role, abridged(escape(branch.kind)))))
     if kind and (figures.tensors or branch.is_module or not value(branch.node).startswith(f"{kind} of ")):

@@ -163,3 +163,11 @@ def test_each_pair_of_dtypes_is_one_finding() -> None:
     contents = {**BODY, "n": T((), "int32")}
     like = {**{key: T(value.shape, "float64") for key, value in BODY.items()}, "n": T((), "int64")}
     assert len(nouns.findings("R004", contents, like)) == 2
+
+
+@pytest.mark.parametrize(("lacking", "said"), [(1, "1 key of it has no weights yet"), (2, "2 keys of it have no")])
+def test_what_has_no_weights_yet_is_counted(lacking: int, said: str) -> None:
+    """The verb agrees with the number of keys."""
+    like = {**BODY, **{f"new{number}.weight": T((number + 2, 5)) for number in range(lacking)}}
+    [found] = nouns.findings("R002", {**BODY, "old.weight": T((7, 3))}, like)
+    assert said in found.advice

@@ -330,6 +330,15 @@ def test_shards_that_transformers_does_not_load(sick, tmp_path):
     assert all(torch.equal(loaded[key], value) for key, value in model.state_dict().items())
 
 
+def test_paths_into_the_folder_are_names_in_it(tmp_path):
+    """They are followed, and one that only begins like the folder's is not."""
+    path = folder(tmp_path / "f")
+    for where, found in ((tmp_path / "f", []), (tmp_path / "f2", ["X801", "X803"])):
+        table = {key: str(where / file) for key, file in WHERE.items()}
+        (path / INDEX).write_text(json.dumps({"metadata": {"total_size": 48}, "weight_map": table}))
+        assert sorted(set(codes(path))) == found
+
+
 @real
 def test_an_index_with_paths_into_its_own_folder(tmp_path):
     """transformers follows them, and so does ckptdoctor; a path to elsewhere is still not followed."""

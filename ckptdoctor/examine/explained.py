@@ -11,6 +11,7 @@ from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits import Safety
 from ckptdoctor.errors import CkptDoctorError, UsageError
+from ckptdoctor.examine.as_found import as_found
 from ckptdoctor.examine.file import check
 from ckptdoctor.explaining.confirm import confirm
 from ckptdoctor.explaining.explanation import Confirmation, Explanation, OneRepair
@@ -44,6 +45,7 @@ def verdict(explained: Explanation, raw: str, path: str) -> tuple[Confirmation, 
 def judged(explained: Explanation, raw: str, path: str) -> Explanation:
     """Return the explanation with what the file at ``path`` says to it, and the one repair that it needs, if known."""
     confirmation, report = verdict(explained, raw, path)
+    explained, confirmation = as_found(explained, confirmation, report)
     return replace(explained, verdict=confirmation, repair=way_to_the_model(explained, raw, report))
 
 

@@ -65,9 +65,10 @@ MESSAGES = (
     ),
     Message(
         ("KeyError: 'param_groups'", "KeyError('param_groups')"),
-        "the loaded state has no param_groups, so it is not the state of a torch optimizer: a scheduler's "
-        "was saved under that name, or each rank saved a part of it (DeepSpeed)",
-        (Way("see what it holds", "ckptdoctor show FILE"),),
+        "the loaded state has no param_groups, so it is not the state of a torch optimizer: the whole checkpoint was "
+        "passed, not what it has under a key such as \"optimizer\"; or a model's weights were, or a scheduler's state; "
+        "or each rank saved a part of it (DeepSpeed)",
+        (Way("see what it holds, and under which key", "ckptdoctor show FILE"),),
         also=("O754", "O758", "X808"),
     ),
 )

@@ -67,7 +67,8 @@ MESSAGES = (
         "the file holds a whole pickled model ({global}), not a state dict, and torch 2.6 and later load "
         "only tensors and plain values",
         (Way("extract the weights", "ckptdoctor fix FILE --select P204 --unsafe-fixes"),),
-        then=r"(?P<global>(?:torch\.nn\.(?!parameter)|torchvision\.models\.|timm\.models\.|models\.|ultralytics\.nn\.)"
+        then=r"(?P<global>(?:torch\.nn\.(?!parameter|functional|init|modules\.activation)|"
+        r"torchvision\.models\.|timm\.models\.|models\.|ultralytics\.nn\.)"
         r"[\w.]{1,300}?)wasnotanallowedglobal",
         also=("P201", "P205"),
         general=1,

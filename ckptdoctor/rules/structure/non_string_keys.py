@@ -35,16 +35,24 @@ from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import CHECK, Message
 from ckptdoctor.rules.structure.bare_list_or_tuple import named_in_order
 from ckptdoctor.rules.structure.odd_leaves import numbered, untextual
 from ckptdoctor.rules.when import more_than_weights
 
 _NET: dict[object, object] = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
+MESSAGES = (
+    Message(
+        ("'int' object has no attribute 'startswith'",),
+        "the dict that was loaded has numbers in the place of names; load_state_dict needs names",
+        (CHECK,),
+        near=("load_state_dict", "state_dict"),
+    ),
+)
 SICK = (
     Example("a number among names", {**_NET, 0: T((2,))}),
     Example("numbers where weights should be", {"model": {0: T((2, 4)), 1: T((2,))}, "epoch": 3}),
     Example("nothing but numbers", {0: T((2, 4)), 1: T((2,))}),
-    Example("numbers for a model", {0: T((2, 4)), 1: T((2,))}, like=_NET),
     Example("a tuple among names", {"state_dict": {**_NET, (1, 2): T((2,))}}),
 )
 HEALTHY = (

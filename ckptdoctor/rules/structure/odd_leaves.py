@@ -103,6 +103,15 @@ def unnamed(checkpoint: Checkpoint) -> list[Tensor] | None:
     return tensors if len(tensors) == len(tree.items) else None
 
 
+def class_of(tree: Node) -> str:
+    """Return what Python calls the class of the contents of a torch file; "" where that is not certain."""
+    if isinstance(tree, Tensor):
+        return "torch.Tensor" if "parameter" not in tree.rebuild else "torch.nn.parameter.Parameter"
+    if isinstance(tree, Sequence):
+        return tree.kind if tree.kind in ("list", "tuple", "set", "frozenset") else ""
+    return type(tree).__name__ if tree is None or isinstance(tree, (bool, int, float, str, bytes)) else ""
+
+
 @cached_by_identity
 def _sets(checkpoint: Checkpoint) -> list[StateDict]:
     return [each for each in weight_sets(checkpoint)[:_LOOKED_AT] if is_network(each)]

@@ -63,6 +63,8 @@ class AuditRequest:
     limit_rate: float = 0.0
 
     def __post_init__(self) -> None:
+        if "" in self.stores:  # as a variable of a script that is not set: it does not mean the current folder
+            raise UsageError('A store has an empty path. Name its folder, or "." for this one.')
         if self.deep not in ("", *MODES):
             raise UsageError(not_one_of("--deep", self.deep, MODES))
         if self.jobs is not None and self.jobs < 1:

@@ -286,6 +286,7 @@ def create(path: str) -> sqlite3.Connection:
 
     Raises UnreadableError for a file that is not one, or of a later version.
     """
+    new = not os.path.lexists(path)
     connection = _connected(path, "rwc")
     try:
         if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
@@ -296,6 +297,8 @@ def create(path: str) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = NORMAL")
     except sqlite3.DatabaseError as error:
         connection.close()
+        if new and os.path.isfile(path) and not os.path.getsize(path):  # a disk that is full holds no more of it
+            os.unlink(path)
         raise _unreadable(path, error) from error
     except UnreadableError:
         connection.close()

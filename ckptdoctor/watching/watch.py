@@ -48,6 +48,8 @@ class WatchRequest:
     headers_only: bool = False
 
     def __post_init__(self) -> None:
+        if not self.run:
+            raise UsageError('The run has an empty path. Name its folder, or "." for this one.')
         require_fail_on(self.fail_on)
         for name in ("interval", "timeout"):
             seconds = getattr(self, name)

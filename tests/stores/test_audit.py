@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 
 import pytest
 import torch
 
 import ckptdoctor
 from ckptdoctor.errors import UnreadableError, UsageError
-from tests.commands import run_here
+from tests.commands import ROOT, run_anew, run_here
 from tests.runs.generated import adam, in_safetensors, saved, weights, write
 from tests.stores.asked import Here, audited, below, checkpoints, generated, rows, table
 
@@ -286,3 +287,25 @@ def test_what_cannot_be_done_is_told_in_a_sentence(tmp_path):
         from ckptdoctor.stores.audit import AuditRequest, audit
 
         audit(AuditRequest((str(tmp_path / "a"),), str(tmp_path / "a.db"), engine="rya"))
+
+
+@pytest.mark.parametrize("command", ["audit", "watch"])
+def test_an_empty_path_is_not_this_folder(tmp_path, command):
+    """As where a variable of a script is not set."""
+    done = run_here(command, "", cwd=tmp_path)
+    assert done.returncode == 2 and b"has an empty path" in done.stderr and not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
+def test_a_disk_that_is_full_leaves_no_empty_database(tmp_path):
+    """What cannot be begun is not left behind."""
+    import resource
+
+    (tmp_path / "run").mkdir()
+    done = run_anew(
+        *("audit", "run", "--jobs", "1"),
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600)),
+    )
+    assert done.returncode == 2 and [each.name for each in tmp_path.iterdir()] == ["run"]

@@ -422,3 +422,10 @@ def test_a_file_that_has_no_rows(contents, said, tmp_path):
     """What it holds is shown, as the command line does; it is only called empty where it is."""
     torch.save(contents, tmp_path / "one.pt")
     assert said in browse(tmp_path / "one.pt")
+
+
+def test_enter_on_a_value_that_is_all_there(tmp_path):
+    """The focus stays where arrows move; it goes to the details of a value that is longer than they are high."""
+    torch.save({"short": "one line", "text": "line\n" * 200}, tmp_path / "values.pt")
+    focused = walk(tmp_path / "values.pt", ("home", "enter"), ("down", "enter"), look=lambda app: type(app.focused))
+    assert focused == [TreeView, Detail]

@@ -87,7 +87,7 @@ def _of_object(node: Opaque, part: Part) -> str | None:
 
 
 def _key(part: Part, others: list[Part]) -> str | None:
-    """Return how a dict is asked for a key; one that is no text or number goes by how it is shown, unless two do."""
+    """Return how a dict is asked for a key; one that is neither text nor number goes by how it is shown."""
     if not isinstance(part, Special):
         return f"[{_literal(part) if isinstance(part, str) else part}]"
     same = [each for each in others if (each.text if isinstance(each, Special) else each) == part.text]

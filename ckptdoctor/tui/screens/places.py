@@ -29,11 +29,14 @@ class PlacesScreen(ExaminedScreen):
         self._trail = history.Trail()
 
     def on_item_activated(self, message: messages.ItemActivated) -> None:
-        """Show the values of a tensor; of anything else, go into the pane with its details."""
+        """Show the values of a tensor; of anything else, go into the pane with its details, if there is more there."""
+        detail = self.query_one(Detail)
         if isinstance(message.item, int):
             self._open(message.item)
+        elif detail.has_more or not detail.display:
+            detail.focus()
         else:
-            self.query_one(Detail).focus()
+            self.app.notify("The pane with its details shows all of it.", markup=False)
 
     def on_item_wanted(self, message: messages.ItemWanted) -> None:
         """Go to a layer that was chosen in the pane at the right."""

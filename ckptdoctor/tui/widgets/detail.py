@@ -90,6 +90,11 @@ class Detail(VerticalScroll, Looks):
         """Hear when colours are others: those of a text stay what they were when it was written."""
         self.app.theme_changed_signal.subscribe(self, lambda _: self._again())
 
+    @property
+    def has_more(self) -> bool:
+        """Whether there is anything to do in it: to scroll, or to choose a layer."""
+        return self.max_scroll_y > 0 or bool(self._blocks)
+
     def explain_filters(self) -> None:
         """Say how filters are written, where nothing is left that could be shown."""
         self._again = self.explain_filters
@@ -202,11 +207,11 @@ class Detail(VerticalScroll, Looks):
         lines = max(_PARTS, pane.height - used)
         names = [f"{'  ' * part.depth}{escape(part.name)}" for part in listed[:lines]]
         stds = [f"  σ {number(part.std)}" if part.std is not None else "" for part in listed[:lines]]
-        spare = width - _SHARE - _BAR - max(map(len, stds))  # for names, next to the shortest bar
+        spare = width - _SHARE - _BAR - max(map(len, stds)) + 1  # for names, next to the shortest bar
         if spare < _SHORT:
             stds, spare = [""] * len(stds), max(1, width - _SHARE - _BAR)
         room = min(max(_PART, width // 3), width // 2, max(map(cell_len, names)), spare)
-        cells = max(1, width - room - _SHARE - max(map(len, stds)))
+        cells = max(_BAR, width - room - _SHARE - max(map(len, stds)))
         of_what = " of one of them" if branch.blocks else "" if branch.parent is not None else " in the file"
         text.append(f"{lead}sizes{of_what}", label)
         for part, name, std in zip(listed, names, stds, strict=False):

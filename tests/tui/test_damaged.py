@@ -197,3 +197,15 @@ def test_the_list_counts_layers_and_the_map_has_the_bytes(tmp_path, monkeypatch)
     (line,) = [each for each in text.splitlines() if "█" in each]
     assert re.search(r"\[█+▒*░+\]", line), line
     assert re.findall(r"h\.(\d+)\.w  ", text) == [str(layer) for layer in range(12)]
+
+
+@pytest.mark.parametrize("key", ["less_than_sign", "escape"])
+def test_back_from_what_was_saved(key, cut):
+    """It leads to the damaged file, of which another copy can be saved."""
+
+    def look(app):
+        return type(app.screen), getattr(app.screen, "path", None)
+
+    found = walk("cut.pt", ("s", "enter", "enter"), (key,), ("s", "s"), look=look)
+    assert found[0] == (BrowserScreen, "cut.salvaged.pt") and found[1] == (DamagedScreen, "cut.pt")
+    assert found[2][0] is ConfirmSalvage

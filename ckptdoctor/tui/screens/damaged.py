@@ -231,10 +231,9 @@ class DamagedScreen(PanedScreen[None], Background):
             self.app.push_screen(SalvagingScreen(self.salvaged), self._saved)
 
     def _saved(self, opens: bool | None) -> None:
-        if opens and self.salvaged is not None:
-            self.app.switch_screen(self.opened(self.salvaged.plan.output))
-        elif self.salvaged is not None:
-            self.salvaged = None  # the name is taken now, or the file has changed
+        saved, self.salvaged = self.salvaged, None  # the name is taken now, or the file has changed
+        if opens and saved is not None:
+            self.app.push_screen(self.opened(saved.plan.output))
 
     def command(self) -> str:
         """Save the same to the same file."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ckptdoctor.errors import DamagedError, HostileError, TruncatedError
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles.entries import Entries, Pattern
-from ckptdoctor.pickles.graph import Ambiguity, FoldedTensor, Form, GlobalUse, Made, Value
+from ckptdoctor.pickles.graph import Ambiguity, FoldedTensor, Form, GlobalUse, Made, PickleNode, Value
 from ckptdoctor.wording import plural
 
 
@@ -103,7 +103,7 @@ class Machine:
         self.metastack: list[list[Value]] = []
         self.memo: list[Value | FoldedTensor] = []
         self.sparse: dict[int, Value] = {}
-        self.forms: dict[tuple[tuple[bytes, ...], int], Form] = {}
+        self.forms: dict[tuple[tuple[bytes, ...], PickleNode], Form] = {}
         self.entries: Entries | None = None
         self.patterns: dict[Pattern, Form] = {}
         self.memoize = False

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from ckptdoctor.noun import replace
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Global, GlobalUse, Made, PersistentId, Tuple, Value, plain
+from ckptdoctor.pickles.graph import Global, GlobalUse, Made, PersistentId, PickleNode, Tuple, Value, plain
 
 # modules whose names are in most checkpoints, as what rebuilds tensors and dicts: nobody asks about these
 _EVERYWHERE = frozenset({"torch", "torch._utils", "torch.storage", "torch.nn.parameter", "collections", "_codecs"})
@@ -32,16 +32,16 @@ def with_references(
 def _used(root: Value) -> set[tuple[str, str]]:
     """Return the names that anything but a list, a tuple or a value of a dict has, as deep as it goes."""
     found: set[tuple[str, str]] = set()
-    kept: set[int] = set()  # nodes that were reached as plain values
-    given: set[int] = set()  # nodes that were reached through a call, a state, a key or an identifier
+    kept: set[PickleNode] = set()  # reached as plain values; nodes are compared by identity
+    given: set[PickleNode] = set()  # reached through a call, a state, a key or an identifier
     stack: list[tuple[Value, bool]] = [(root, False)]
     while stack:
         value, is_given = stack.pop()
         value = plain(value)
         seen = given if is_given else kept
-        if not isinstance(value, (Global, Tuple, Made, PersistentId)) or id(value) in seen:
+        if not isinstance(value, (Global, Tuple, Made, PersistentId)) or value in seen:
             continue
-        seen.add(id(value))
+        seen.add(value)
         if isinstance(value, Global):
             if is_given:
                 found.add((value.module, value.name))

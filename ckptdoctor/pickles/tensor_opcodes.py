@@ -71,7 +71,9 @@ def form_of(m: Machine, callee: Value, said: tuple[bytes, ...]) -> Form | None:
     They are its integers, size, stride and flag, and where its device tag and the rest are fetched from. None where a
     pickler would not write it so.
     """
-    known = said, id(callee)  # which the form keeps alive
+    if not isinstance(callee, PickleNode):
+        return None
+    known = said, callee  # nodes are compared by identity
     form = m.forms.get(known)
     if form is None:
         form = _form(m, callee, said)

@@ -14,8 +14,8 @@ from ckptdoctor.cli.main import cli
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.rendering.escape import escape
+from ckptdoctor.rendering.shell import word
 from ckptdoctor.repair.request import FixRequest
-from ckptdoctor.shell import word
 from ckptdoctor.tui.models import command_line
 
 

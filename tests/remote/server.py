@@ -78,12 +78,14 @@ class _Handler(BaseHTTPRequestHandler):
         if not how.lengths:
             self.close_connection = True
         for at in range(0, len(body), 1 << 16):
+            piece = body[at : at + (1 << 16)]
+            how.sent += len(piece)  # before it is: the client may have all of it, and look, in the next moment
             try:
-                self.wfile.write(body[at : at + (1 << 16)])
+                self.wfile.write(piece)
             except OSError:  # the client has seen enough
+                how.sent -= len(piece)
                 self.close_connection = True
                 return
-            how.sent += len(body[at : at + (1 << 16)])
 
     def _refuse(self, status, headers=None):
         self.send_response(status)

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 
 from textual.app import App
 from textual.binding import Binding
-from textual.keys import _character_to_key
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 
@@ -56,8 +55,7 @@ def _own(cls: type) -> Keys:
 
 def _split(keys: str) -> frozenset[str]:
     """Return keys by the names that Textual has for them."""
-    parts = [each.strip() for each in keys.split(",")]
-    return frozenset([_character_to_key(each) if len(each) == 1 else each for each in parts])
+    return frozenset([each.key for each in Binding.make_bindings([Binding(keys, "")])])
 
 
 def _below(cls: type) -> Iterator[type]:
